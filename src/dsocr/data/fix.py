@@ -44,7 +44,7 @@ from dsocr.data.split_plan import draw_folds
 from dsocr.data.splits import count_crossing
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.formats.tables import read_rows, unescape_formula
+from dsocr.formats.tables import read_spreadsheet
 from dsocr.images import MAX_PAGE_PIXELS, open_image, read_bytes
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import FIXES_FILE, current_time
@@ -167,9 +167,8 @@ def read_corrections(path: Path) -> dict[str, str]:
     Raises DataError without the columns `id` and `correction`, if no line has a correction or one has two, and for
     corrections that a comma cut or a spreadsheet took for a formula: their text is lost.
     """
-    names, rows = read_rows(path, {})
-    columns = {name.strip().lower(): name for name in names}
-    if missing := {"id", "correction"} - columns.keys():
+    names, rows = read_spreadsheet(path)
+    if missing := {"id", "correction"}.difference(names):
         message = f"has no column {min(missing)!r}, only {', '.join(map(repr, names))}"
         raise DataError(message, code="column-missing", where=path, hint="give the table that dsocr audit wrote")
     corrections: dict[str, str] = {}
@@ -178,7 +177,7 @@ def read_corrections(path: Path) -> dict[str, str]:
         if not cells:
             hint = "put quotes around texts that contain the delimiter, or edit the table in a spreadsheet"
             raise DataError("the row has more cells than columns", code="correction-invalid", where=where, hint=hint)
-        id_, text = unescape_formula(cells[columns["id"]]), unescape_formula(cells[columns["correction"]].strip())
+        id_, text = cells["id"], cells["correction"]
         text = DROP if text == f"'{DROP}" else text
         if not text:
             continue

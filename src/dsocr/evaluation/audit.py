@@ -9,8 +9,6 @@ Planted mistakes do not tell how many real ones there are. Those are counted: so
 list and a random sample of the others.
 """
 
-import csv
-import io
 import json
 import math
 import random
@@ -34,7 +32,7 @@ from dsocr.data.splits import page_key
 from dsocr.document import Sample
 from dsocr.evaluation.result_pages import differences
 from dsocr.evaluation.statistics import Floats, fit_logistic
-from dsocr.formats.tables import escape_formula, read_rows, unescape_formula
+from dsocr.formats.tables import read_spreadsheet, spreadsheet
 from dsocr.html import Thumbnails, counted, render
 from dsocr.io.work import write_file
 
@@ -509,11 +507,11 @@ def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
     corrections: dict[str, str] = {}
     files = [path for path in (folder / TABLE, folder / JUDGED) if path.is_file()]
     for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):  # the later one counts
-        for _, cells in read_rows(path, {})[1]:
-            id_, answer = unescape_formula(cells.get("id", "")), cells.get("wrong", "").strip().lower()
+        for _, cells in read_spreadsheet(path)[1]:
+            id_, answer = cells.get("id", ""), cells.get("wrong", "").strip().lower()
             if answer.startswith((*_YES, *_NO)):
                 wrong[id_] = answer.startswith(_YES)
-            if correction := unescape_formula(cells.get("correction", "")):
+            if correction := cells.get("correction"):
                 corrections[id_] = correction
     judged = {place: wrong[line.sample.id] for place, line in enumerate(lines) if line.sample.id in wrong}
     return Audit(name, folder, lines, judged, corrections)
@@ -524,18 +522,15 @@ def write_audit(audit: Audit) -> None:
     to_judge = set(chain(*places_to_judge(len(audit.lines))))
     places = sorted({*range(min(audit.shown, len(audit.lines))), *to_judge})
     thumbnails, large = Thumbnails(_THUMBNAIL, _MAX_BYTES), Thumbnails(_LARGE, _MAX_BYTES)
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["rank", "id", "source", "why", "text", "read", "judge", "wrong", "correction"])
+    table: list[Sequence[object]] = [("rank", "id", "source", "why", "text", "read", "judge", "wrong", "correction")]
     shown = []
     for place in places:
         line, judged = audit.lines[place], place in to_judge
         image = (large if judged else thumbnails).of(line.sample.image, alt=f"Line {line.rank}")
         answer = {None: "", True: "yes", False: "no"}[audit.wrong.get(place)]
         shown.append((line, image, judged, answer))
-        cells = [line.sample.id, line.sample.source or "", line.why, line.sample.text, line.read]
-        cells += ["yes" * judged, answer, audit.corrections.get(line.sample.id, "")]
-        writer.writerow([line.rank, *map(escape_formula, cells)])
+        cells = [line.rank, line.sample.id, line.sample.source, line.why, line.sample.text, line.read]
+        table.append([*cells, "yes" * judged, answer, audit.corrections.get(line.sample.id)])
     page = render(
         __package__,
         "audit.html.jinja",
@@ -550,6 +545,6 @@ def write_audit(audit: Audit) -> None:
         times=lambda gain: f"{math.exp(gain):.0f} times" if gain < math.log(1000) else "more than 1,000 times",
     )
     write_file(audit.folder / PAGE, page)
-    write_file(audit.folder / TABLE, "\ufeff" + table.getvalue())  # the mark tells spreadsheets that it is UTF-8
+    write_file(audit.folder / TABLE, "\ufeff" + spreadsheet(table))  # the mark tells spreadsheets that it is UTF-8
     rows = (json.dumps(line.to_dict(), ensure_ascii=False) + "\n" for line in audit.lines)
     write_file(audit.folder / ALL, "".join(rows))

@@ -30,7 +30,7 @@ from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, ReadText, load_lines, score_lines, writer_statuses
 from dsocr.formats.alto import find_alto, parse_alto
 from dsocr.formats.page import find_page, parse_page
-from dsocr.formats.tables import USUAL_NAMES, read_rows
+from dsocr.formats.tables import USUAL_NAMES, guess_roles, read_rows
 from dsocr.formats.xml import parse_xml
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text, text_encoding
@@ -305,19 +305,15 @@ def _read_table(path: Path, columns: Mapping[str, str]) -> PredictionFile:
         message = f"unknown column role {unknown[0]!r}; the roles are: id, text"
         raise DataError(message, code="column-role-unknown", where=path)
     header, rows = read_rows(path, columns)
-    by_lower = {name.strip().lower(): name for name in reversed(header)}
-    chosen = []
-    # The named column for a role, else a usual one; without a header the first two columns.
-    for role, usual in (("id", ("1", *ID_COLUMNS)), ("text", ("2", *TEXT_COLUMNS))):
-        candidates = [columns[role].lower()] if role in columns else usual
-        column = next((by_lower[name] for name in candidates if name in by_lower), None)
-        if column is None:
+    # Without a header the first two columns are used.
+    roles = guess_roles(header, columns, {"id": ("1", *ID_COLUMNS), "text": ("2", *TEXT_COLUMNS)})
+    for role in ("id", "text"):
+        if role not in roles:
             sought = f"column {columns[role]!r}" if role in columns else f"known column for the {role} of a line"
             message = f"there is no {sought}; the columns are: {', '.join(header)}"
             hint = f"name it: {option('columns', f'{role}=NAME')}"
             raise DataError(message, code="column-missing", where=path, hint=hint)
-        chosen.append(column)
-    id_, text = chosen
+    id_, text = roles["id"], roles["text"]
     predictions = []
     for number, cells in rows:
         for column in (id_, text):

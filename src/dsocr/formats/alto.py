@@ -3,22 +3,18 @@
 Coordinates must be pixels. `SUBS_CONTENT`, the unhyphenated word, is not used: a line is transcribed as it is written.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from lxml import etree
 
-from dsocr.document import Box, Item, Line, Outline, Page, Point, ProcessingStep, bounds, parse_points, word_boxes
+from dsocr.document import Box, Line, Outline, Page, Point, ProcessingStep, bounds, parse_points, word_boxes
 from dsocr.errors import DataError
 from dsocr.formats import xml
-from dsocr.formats.format import Columns, Format, stated_size
-from dsocr.formats.xml import (
-    XmlPage,
-    add_element,
-    integer_attribute,
-)
+from dsocr.formats.format import Format, stated_size
+from dsocr.formats.xml import XmlPage, add_element, integer_attribute
 from dsocr.formats.xml_tree import Element, XmlTree
 
 NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
@@ -27,16 +23,6 @@ _BOX = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
 _TEXT_ELEMENTS = frozenset({"String", "SP", "HYP"})
 _STALE_ATTRIBUTES = ("WC", "CC", "SUBS_TYPE", "SUBS_CONTENT")
 """Attributes of a `String` that describe its former text: confidences, and the whole of a hyphenated word."""
-
-
-def find_alto(source: Path, columns: Columns | None = None) -> list[Path]:
-    """List the ALTO files of a folder."""
-    return xml.find_xml(source, "alto")
-
-
-def read_alto(source: Path, columns: Columns | None = None) -> Iterator[Item]:
-    """Read the pages of a folder of ALTO files, lines in the order of the file."""
-    return xml.read_xml_pages(source, find_alto(source), parse_alto)
 
 
 def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
@@ -64,6 +50,10 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
     ]
     size = stated_size(integer_attribute(page, "WIDTH"), integer_attribute(page, "HEIGHT"))
     return XmlPage(image or None, size, lines)
+
+
+find_alto = partial(xml.find_xml, root_element="alto")
+read_alto = partial(xml.read_xml_pages, root_element="alto", parse=parse_alto)
 
 
 def _parse_text(line: etree._Element) -> str:

@@ -35,16 +35,12 @@ def find_coco(source: Path, columns: Columns | None = None) -> list[Path]:
     return [path for path, start in heads if _COCO.match(start) and not _CONVERSATIONS.search(start)]
 
 
-def read_coco(source: Path, columns: Columns) -> Iterator[Item]:
-    """Read the images of all COCO files with their annotations, in the order of the file.
+def _read_coco_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
+    """Read the images with their annotations, in the order of the file.
 
     The text is an attribute with a usual name, or the one that `columns` names.
     """
     text_names = (columns["text"],) if "text" in columns else _COCO_TEXTS
-    return read_files(source, find_coco(source), partial(_read_coco_file, text_names=text_names))
-
-
-def _read_coco_file(file: SourceFile, text_names: Sequence[str]) -> Iterator[Item]:
     data = read_json(file.path)
     entries, annotations = _list(data, "images"), _list(data, "annotations")
     by_image: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -159,11 +155,6 @@ _WITHOUT_SHAPE = frozenset({"labels", "choices", "rating", "number", "taxonomy",
 def find_label_studio(source: Path, columns: Columns | None = None) -> list[Path]:
     """List the exports in a folder, judged by their first kilobytes, or the one file named."""
     return [path for path in source_files(source, {".json"}) if _EXPORT.match(head(path))]
-
-
-def read_label_studio(source: Path, columns: Columns | None = None) -> Iterator[Item]:
-    """Read every annotated image of every export."""
-    return read_files(source, find_label_studio(source), _read_export)
 
 
 def _read_export(file: SourceFile) -> Iterator[Item]:
@@ -379,7 +370,7 @@ FORMATS = (
         name="coco",
         title="COCO files with texts",
         find=find_coco,
-        read=read_coco,
+        read=lambda source, columns: read_files(source, find_coco(source), partial(_read_coco_file, columns=columns)),
         example="school_notebooks_RU -o data/mine",
         takes_columns=True,
     ),
@@ -387,7 +378,7 @@ FORMATS = (
         name="label-studio",
         title="exports of Label Studio",
         find=find_label_studio,
-        read=read_label_studio,
+        read=lambda source, _: read_files(source, find_label_studio(source), _read_export),
         example="project-1.json -o data/mine",
     ),
 )

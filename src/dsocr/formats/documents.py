@@ -12,11 +12,13 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, cast
-from xml.sax.saxutils import escape, quoteattr
+from typing import IO, TYPE_CHECKING, Any
+from xml.sax.saxutils import quoteattr
+
+from markupsafe import Markup
 
 from dsocr import __version__
 from dsocr.document import (
@@ -33,9 +35,12 @@ from dsocr.document import (
 )
 from dsocr.errors import DataError
 from dsocr.formats.format import Format, WritePage, Written, image_bytes
-from dsocr.formats.xml import group_by_region, replace_forbidden
+from dsocr.formats.xml import escape_text, group_by_region, replace_forbidden
 from dsocr.images import decode_image, scale_line
 from dsocr.io.files import current_time
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 DOCUMENTS = ("text", "tei", "pdf", "docx")
 """Formats of documents that a source can be converted to, though they are no source of pages."""
@@ -90,58 +95,48 @@ def line_row(page: Page, line: Line, *, characters: bool = False) -> dict[str, A
     return row
 
 
-_HOCR = """<?xml version="1.0" encoding="UTF-8"?>
-<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN" "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd">
-<html xmlns="http://www.w3.org/1999/xhtml">
-<head>
-<title>{title}</title>
-<meta http-equiv="Content-Type" content="text/html;charset=utf-8"/>
-<meta name="ocr-system" content={system}/>
-<meta name="ocr-capabilities" content="ocr_page ocr_carea ocr_line ocrx_word"/>
-</head>
-<body>
-"""
+_TEI_MARKS = (
+    (re.compile(r"~~(.+?)~~"), r"<del>\1</del>"),
+    (re.compile(r"\\([^\\/<>]+)/"), r"<add>\1</add>"),
+    (re.compile(r"(\w+)\[\?\]"), r"<unclear>\1</unclear>"),
+    (re.compile(r"\[(?:unclear|нрзб\.?)\]"), '<gap reason="illegible"/>'),
+)
 
 
-def write_hocr(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
-    """Write one document; lines without a text are omitted."""
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        system = quoteattr(f"{step.software} {step.version}; {step.settings}")
-        file.write(_HOCR.format(title=escape(path.stem), system=system))
-        for number, page in enumerate(pages, start=1):
-            file.writelines(_hocr_page(page, number))
-        file.write("</body>\n</html>\n")
+def _write_template(pages: Iterable[Page], path: Path, step: ProcessingStep, *, template: str) -> None:
+    """Write one document of all pages; lines without a text are omitted."""
+    document = _environment().get_template(template).stream(pages=pages, step=step, title=path.stem)
+    document.dump(str(path), encoding="utf-8")
 
 
-def _hocr_page(page: Page, number: int) -> Iterator[str]:
-    name = replace_forbidden(page.image.name).replace('"', "'")
-    width, height = cast("tuple[int, int]", page.size)
-    title = f'image "{name}"; bbox 0 0 {width} {height}; ppageno {number - 1}'
-    yield f'<div class="ocr_page" id="page_{number}" title={quoteattr(title)}>\n'
-    for region_number, lines in enumerate(group_by_region(page.transcribed_lines), start=1):
-        boxes = [page.visible_box(line) for line in lines]
-        region = _numbers(bounds_of_boxes(boxes))
-        yield f'<div class="ocr_carea" id="block_{number}_{region_number}" title="bbox {region}">\n'
-        for line_number, (line, box) in enumerate(zip(lines, boxes, strict=True), start=1):
-            yield _hocr_line(line, box, f"{number}_{region_number}_{line_number}")
-        yield "</div>\n"
-    yield "</div>\n"
+@cache
+def _environment() -> "Environment":
+    """Return the environment of the templates: texts are escaped, and every attribute is `quoted`."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-
-def _hocr_line(line: Line, box: Box, id_: str) -> str:
-    title = f"bbox {_numbers(box)}{_hocr_baseline(line, box)}"
-    known = line.word_confidences
-    words = word_boxes(replace_forbidden(line.text), box, line.word_sides)
-    spans = " ".join(
-        f'<span class="ocrx_word" id="word_{id_}_{number}" title="bbox {_numbers(word_box or box)}'
-        f'{_confidence(known.get(start, line.confidence))}">{escape(word)}</span>'
-        for number, (word, start, word_box) in enumerate(words, start=1)
+    environment = Environment(
+        loader=PackageLoader("dsocr.formats"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: Markup(escape_text(value)) if type(value) is str else value,  # noqa: S704
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    return f'<span class="ocr_line" id="line_{id_}" title="{title}">{spans}</span>\n'
+    environment.filters |= {"quoted": _quoted, "marked": _mark_up, "legal": replace_forbidden}
+    environment.globals |= {"regions": _regions, "words": word_boxes, "baseline": _hocr_baseline, "points": _tei_points}
+    return environment
 
 
-def _confidence(confidence: float | None) -> str:
-    return "" if confidence is None else f"; x_wconf {round(100 * confidence)}"
+def _quoted(value: str) -> Markup:
+    return Markup(quoteattr(replace_forbidden(value)))  # noqa: S704
+
+
+def _regions(page: Page) -> Iterator[tuple[Box, list[tuple[Line, Box]]]]:
+    """Yield the box of each region, and its lines with theirs."""
+    for lines in group_by_region(page.transcribed_lines):
+        boxes = [page.visible_box(line) for line in lines]
+        yield bounds_of_boxes(boxes), list(zip(lines, boxes, strict=True))
 
 
 def _hocr_baseline(line: Line, box: Box) -> str:
@@ -153,95 +148,20 @@ def _hocr_baseline(line: Line, box: Box) -> str:
     return f"; baseline {slope:.4f} {round(points[0][1] + slope * (box[0] - points[0][0]) - box[3])}"
 
 
-def _numbers(box: Box) -> str:
-    return " ".join(map(str, box))
+def _tei_points(outline: Outline) -> str:
+    return format_points((max(x, 0), max(y, 0)) for x, y in outline.polygon)
 
 
-_TEI = """<?xml version="1.0" encoding="UTF-8"?>
-<TEI xmlns="http://www.tei-c.org/ns/1.0">
-<teiHeader>
-<fileDesc>
-<titleStmt><title>{title}</title></titleStmt>
-<publicationStmt><p>{status}</p></publicationStmt>
-<sourceDesc><p>The images named in the facsimile.</p></sourceDesc>
-</fileDesc>
-<encodingDesc><appInfo><application ident={name} version={version}><label>{label}</label>\
-<desc>{settings}</desc></application></appInfo></encodingDesc>
-</teiHeader>
-<facsimile>
-"""
-
-_TEI_MARKS = (
-    (re.compile(r"~~(.+?)~~"), r"<del>\1</del>"),
-    (re.compile(r"\\([^\\/<>]+)/"), r"<add>\1</add>"),
-    (re.compile(r"(\w+)\[\?\]"), r"<unclear>\1</unclear>"),
-    (re.compile(r"\[(?:unclear|нрзб\.?)\]"), '<gap reason="illegible"/>'),
-)
-
-
-def write_tei(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
-    """Write one document; lines without a text have no zone."""
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        version = ".".join(step.version.split(".")[:3])
-        status = "Transcribed by a program; not corrected." if step.settings else step.description
-        head = {
-            "status": escape(status),
-            "title": escape(path.stem),
-            "label": escape(step.software),
-            "settings": escape(step.settings),
-        }
-        file.write(_TEI.format(name=quoteattr(step.software), version=quoteattr(version), **head))
-        body: list[str] = []
-        for number, page in enumerate(pages, start=1):
-            file.writelines(_tei_surface(page, number))
-            body += _tei_text(page, number)
-        file.write("</facsimile>\n<text>\n<body>\n<div>\n")
-        file.writelines(body)
-        file.write("</div>\n</body>\n</text>\n</TEI>\n")
-
-
-def _tei_surface(page: Page, number: int) -> Iterator[str]:
-    width, height = cast("tuple[int, int]", page.size)
-    name = replace_forbidden(page.image.name)
-    yield f'<surface xml:id="p{number}" ulx="0" uly="0" lrx="{width}" lry="{height}">\n'
-    yield f'<graphic url={quoteattr(name)} width="{width}px" height="{height}px"/>\n'
-    for row, line in enumerate(page.transcribed_lines, start=1):
-        if line.outline:
-            confidence = "" if line.confidence is None else f' n="{line.confidence:.4f}"'
-            yield f'<zone xml:id="p{number}l{row}" type="line"{confidence} {_coordinates(line.outline)}/>\n'
-    yield "</surface>\n"
-
-
-def _coordinates(outline: Outline) -> str:
-    left, top, right, bottom = (max(side, 0) for side in outline.box)
-    points = [(max(x, 0), max(y, 0)) for x, y in outline.polygon]
-    polygon = f' points="{format_points(points)}"' if points else ""
-    return f'ulx="{left}" uly="{top}" lrx="{right}" lry="{bottom}"{polygon}'
-
-
-def _tei_text(page: Page, number: int) -> Iterator[str]:
-    yield f'<pb n="{number}" facs="#p{number}"/>\n'
-    row = 0
-    for lines in group_by_region(page.transcribed_lines):
-        yield "<p>\n"
-        for line in lines:
-            row += 1
-            facs = f' facs="#p{number}l{row}"' if line.outline else ""
-            text = "<lb/>".join(map(_mark_up, replace_forbidden(line.text).split("\n")))
-            yield f"<lb{facs}/>{text}\n"
-        yield "</p>\n"
-
-
-def _mark_up(text: str) -> str:
-    r"""Escape a text and write the marks of the workbench as elements.
+def _mark_up(text: str) -> Markup:
+    r"""Escape a text and write the marks of the workbench and line breaks as elements.
 
     `~~x~~` was struck out, `\\x/` inserted; `[?]` stands after a doubtful word, `[unclear]` and `[нрзб]` for illegible
     ones.
     """
-    text = escape(text)
+    rows = escape_text(text).split("\n")
     for pattern, element in _TEI_MARKS:
-        text = pattern.sub(element, text)
-    return text
+        rows = [pattern.sub(element, row) for row in rows]
+    return Markup("<lb/>".join(rows))  # noqa: S704
 
 
 def write_docx(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
@@ -318,8 +238,8 @@ FORMATS = (
         suffix=".jsonl",
     ),
     Format(name="jsonl", title="a line of JSON for each line", write_pages=write_json_lines, suffix=".jsonl"),
-    Format(name="hocr", title="hOCR", write_pages=write_hocr, suffix=".hocr"),
-    Format(name="tei", title="TEI P5", write_pages=write_tei, suffix=".tei"),
+    Format(name="hocr", title="hOCR", write_pages=partial(_write_template, template="hocr.xml.jinja"), suffix=".hocr"),
+    Format(name="tei", title="TEI P5", write_pages=partial(_write_template, template="tei.xml.jinja"), suffix=".tei"),
     Format(
         name="docx",
         title="Word documents",

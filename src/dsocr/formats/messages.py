@@ -59,11 +59,6 @@ def is_messages(path: Path) -> bool:
     return pattern is not None and bool(pattern.match(head(path)))
 
 
-def read_messages(source: Path, columns: Columns | None = None) -> Iterator[Item]:
-    """Read every conversation about one image."""
-    return read_files(source, find_messages(source), _read_file)
-
-
 def _read_file(file: SourceFile) -> Iterator[Item]:
     """Read the rows of a JSONL file or JSON list; a row that cannot be read is skipped."""
     if file.path.suffix.lower() == ".json":
@@ -184,7 +179,7 @@ FORMATS = (
         name="messages",
         title="conversations of ms-swift and others",
         find=find_messages,
-        read=read_messages,
+        read=lambda source, _: read_files(source, find_messages(source), _read_file),
         example="train.jsonl -o data/mine",
     ),
     Format(

@@ -5,15 +5,13 @@ may be in another.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import quote
 
 from lxml import etree
 
-from dsocr.document import Page, ProcessingStep
 from dsocr.errors import DataError
 from dsocr.formats.alto import write_alto_pages
 from dsocr.formats.format import Format
@@ -157,33 +155,23 @@ def write_mets(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str, *,
     (folder / f"mets{suffix}.xml").write_bytes(tree.content())
 
 
-def _write_page(pages: Iterable[Page], path: Path, step: ProcessingStep, *, write: Any) -> None:
-    for page in pages:
-        _require_mets(page.image)
-        write([page], path, step)
-
-
-def _require_mets(path: Path, image: Path | None = None) -> None:
-    index_of_image(image or path, "mets")
-
-
 FORMATS = (
     Format(
         name="mets",
         title="METS with ALTO",
-        write_pages=partial(_write_page, write=write_alto_pages),
+        write_pages=write_alto_pages,
         write_index=partial(write_mets, use="DSOCR-ALTO", kind="text/xml"),
         suffix=".xml",
         one_page_per_file=True,
-        require_original=_require_mets,
+        require_original=lambda path, image: index_of_image(image or path, "mets"),
     ),
     Format(
         name="mets-page",
         title="METS with PAGE",
-        write_pages=partial(_write_page, write=write_page_files),
+        write_pages=write_page_files,
         write_index=partial(write_mets, use="DSOCR-PAGE", kind="application/vnd.prima.page+xml"),
         suffix=".xml",
         one_page_per_file=True,
-        require_original=_require_mets,
+        require_original=lambda path, image: index_of_image(image or path, "mets"),
     ),
 )

@@ -14,7 +14,6 @@ from lxml import etree
 from dsocr.document import (
     AlignmentMark,
     Box,
-    Item,
     Line,
     Outline,
     Page,
@@ -28,7 +27,7 @@ from dsocr.document import (
 )
 from dsocr.errors import DataError
 from dsocr.formats import xml
-from dsocr.formats.format import Columns, Format, stated_size
+from dsocr.formats.format import Format, stated_size
 from dsocr.formats.table_regions import TableWriter, cells_together, parse_tables
 from dsocr.formats.xml import XmlPage, add_element, escape_text, integer_attribute
 from dsocr.formats.xml_tree import Element, XmlTree
@@ -72,16 +71,6 @@ _BEFORE_TEXT = frozenset({"AlternativeImage", "Coords", "Baseline", "Word"})
 """Children of a line that precede its text."""
 
 
-def find_page(source: Path, columns: Columns | None = None) -> list[Path]:
-    """List the PAGE files of a folder."""
-    return xml.find_xml(source, "PcGts")
-
-
-def read_page(source: Path, columns: Columns | None = None) -> Iterator[Item]:
-    """Read the pages of a folder of PAGE files, lines in reading order."""
-    return xml.read_xml_pages(source, find_page(source), parse_page)
-
-
 def parse_page(root: etree._Element, where: str = "") -> XmlPage:
     """Parse a PAGE document; `where` begins the place of each line."""
     page = xml.only_page(root)
@@ -116,6 +105,10 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
         region_texts=region_texts,
         tables=list(parse_tables(page, parse_outline)),
     )
+
+
+find_page = partial(xml.find_xml, root_element="PcGts")
+read_page = partial(xml.read_xml_pages, root_element="PcGts", parse=parse_page)
 
 
 def _line_outline(line: etree._Element) -> Outline | None:

@@ -141,11 +141,6 @@ def find_hkr(source: Path, columns: Columns | None = None) -> list[Path]:
     return [path for path, start in heads if all(pattern.search(start) for pattern in _ANNOTATION)]
 
 
-def read_hkr(source: Path, columns: Columns | None = None) -> Iterator[Item]:
-    """Read every annotation with its image."""
-    return read_files(source, find_hkr(source), partial(_read_annotation, stages=_read_stages(source)))
-
-
 def _read_annotation(file: SourceFile, stages: dict[str, str]) -> Iterator[Item]:
     data = read_json(file.path)
     name, text = (data.get(key) if isinstance(data, dict) else None for key in ("name", "description"))
@@ -168,16 +163,12 @@ def _read_stages(source: Path) -> dict[str, str]:
 
 def find_rimes(source: Path, columns: Columns | None = None) -> list[Path]:
     """List the files of a folder that contain RIMES' pages, or the one that was named."""
-    files = find_xml(source.parent if source.is_file() else source, "SinglePage")
+    files = find_xml(source.parent if source.is_file() else source, root_element="SinglePage")
     return [path for path in files if source in (path, *path.parents)]
 
 
-def read_rimes(source: Path, columns: Columns | None = None) -> Iterator[Item]:
-    """Read every page with its lines; the paragraphs are the regions."""
-    return read_files(source, find_rimes(source), _read_rimes_file)
-
-
 def _read_rimes_file(file: SourceFile) -> Iterator[Item]:
+    """Read every page with its lines; the paragraphs are the regions."""
     split = Split.TEST if "eval" in file.path.stem.lower() else split_of_name(file.path.stem)
     for element in list(parse_xml(file.path).iter("{*}SinglePage")):
         page = file.find_page(element.get("FileName") or "", f"{file.where}:{source_line(element)}", split=split)
@@ -215,12 +206,7 @@ _ENDINGS = (".gt.txt", ".txt")
 _DOCUMENTATION = frozenset({"readme", "license", "licence", "license-cc-by-4.0", "copying", "notice", "changelog"})
 
 
-def find_pairs(source: Path, columns: Columns | None = None) -> list[Path]:
-    """List the images of a folder that have a text file."""
-    return list(_pair_files(source)[0])
-
-
-def read_pairs(source: Path, columns: Columns | None = None) -> Iterator[Page | Skipped]:
+def read_pairs(source: Path, columns: Columns | None = None) -> Iterator[Item]:
     """Read every image with its text; an image without a text, or a text without an image, is skipped."""
     pairs, unpaired = _pair_files(source)
     yield from unpaired
@@ -278,16 +264,24 @@ FORMATS = (
         name="hkr",
         title="HKR annotations",
         find=find_hkr,
-        read=read_hkr,
+        read=lambda source, _: read_files(
+            source, find_hkr(source), partial(_read_annotation, stages=_read_stages(source))
+        ),
         example="HKR_Dataset -o data/mine --split-by text",
     ),
     Format(
         name="pairs",
         title="images with a text file",
-        find=find_pairs,
+        find=lambda source, _: list(_pair_files(source)[0]),
         read=read_pairs,
         example="lines -o data/mine --page '(.+)_'",
     ),
     Format(name="iam", title="IAM lists of lines", find=find_iam, read=read_iam, example="iam -o data/mine"),
-    Format(name="rimes", title="RIMES pages", find=find_rimes, read=read_rimes, example="rimes -o data/mine"),
+    Format(
+        name="rimes",
+        title="RIMES pages",
+        find=find_rimes,
+        read=lambda source, _: read_files(source, find_rimes(source), _read_rimes_file),
+        example="rimes -o data/mine",
+    ),
 )

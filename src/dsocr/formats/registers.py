@@ -5,7 +5,6 @@ the texts of its columns, by the names in the heading of the table, or of the la
 heading, since many books print it once. Lines in no table are rows with their text in the column `outside`.
 """
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from dsocr.document import Line, Page, ProcessingStep, Table, bounds_of_boxes
 from dsocr.errors import DataError, option
 from dsocr.formats.documents import save_without_times
 from dsocr.formats.format import Format
-from dsocr.formats.tables import escape_formula
+from dsocr.formats.tables import escape_formula, spreadsheet
 from dsocr.formats.xml import replace_forbidden
 
 OWN_COLUMNS = ("page", "link", "box", "table", "row", "confidence")
@@ -173,15 +172,11 @@ def _columns(rows: Sequence[RegisterRow]) -> list[str]:
 
 
 def write_csv(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
-    """Write the rows as CSV for spreadsheets: UTF-8 with a mark, which Excel wants, and no cell is a formula."""
+    """Write the rows as CSV in UTF-8 with a mark, which Excel wants."""
     rows = list(register_rows(pages))
     columns = _columns(rows)
-    with path.open("w", encoding="utf-8-sig", newline="") as file:
-        table = csv.writer(file)
-        table.writerow([*OWN_COLUMNS, *map(escape_formula, columns)])
-        for row in rows:
-            values = ["" if value is None else str(value) for value in row.facts.values()]
-            table.writerow(map(escape_formula, [*values, *(row.cells.get(column, "") for column in columns)]))
+    cells = ([*row.facts.values(), *map(row.cells.get, columns)] for row in rows)
+    path.write_text(spreadsheet([[*OWN_COLUMNS, *columns], *cells]), encoding="utf-8-sig", newline="")
 
 
 def write_xlsx(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:

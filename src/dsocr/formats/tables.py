@@ -164,11 +164,13 @@ def open_table(path: Path, columns: Columns) -> tuple[dict[str, str], list[Row]]
     return roles, rows
 
 
-def guess_roles(header: list[str], columns: Columns) -> dict[str, str]:
-    """Return role -> column, as given or guessed; roles without a column are absent."""
+def guess_roles(
+    header: list[str], columns: Columns, usual_names: Mapping[str, Sequence[str]] = USUAL_NAMES
+) -> dict[str, str]:
+    """Return role -> column, as given or guessed by its `usual_names`; roles without a column are absent."""
     known = {name.strip().lower(): name for name in reversed(header)}
     roles = {}
-    for role, usual in USUAL_NAMES.items():
+    for role, usual in usual_names.items():
         candidates = [columns[role]] if role in columns else usual
         column = next((known[name.lower()] for name in candidates if name.lower() in known), None)
         if column is not None:
@@ -425,13 +427,23 @@ def _cell_text(value: object) -> str:
     return value.isoformat() if isinstance(value, date | time) else "" if value is None else str(value)
 
 
-def tab_table(rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as a tab-separated table for people: no cell is a formula, and none shifts the columns."""
-    text = io.StringIO()
-    table = csv.writer(text, dialect="excel-tab", lineterminator="\n")
-    for row in rows:
-        table.writerow([escape_formula("" if cell is None else " ".join(str(cell).split())) for cell in row])
+def spreadsheet(rows: Iterable[Iterable[object]], *, delimiter: str = ",") -> str:
+    """Return rows as a table for spreadsheets, in which no cell is a formula; None is an empty cell."""
+    text = io.StringIO(newline="")
+    table = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    table.writerows([escape_formula("" if cell is None else str(cell)) for cell in row] for row in rows)
     return text.getvalue()
+
+
+def read_spreadsheet(path: Path) -> tuple[list[str], list[Row]]:
+    """Return the column names, in lower case, and the rows of a table such as `spreadsheet` makes, edited since."""
+    header, rows = read_rows(path, {})
+    names = {name: name.strip().lower() for name in header}
+    read = [
+        (number, {names[name]: unescape_formula(cell.strip()) for name, cell in cells.items()})
+        for number, cells in rows
+    ]
+    return list(names.values()), read
 
 
 @contextmanager

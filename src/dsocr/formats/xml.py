@@ -23,7 +23,7 @@ from lxml import etree
 
 from dsocr.document import Box, Item, Line, Outline, Page, Region, Skipped, SkipReason, Table, bounds_of_boxes
 from dsocr.errors import DataError, option, typed
-from dsocr.formats.format import ImageFinder, SourceFile, WritePage, Written, copy_page_image, read_files
+from dsocr.formats.format import Columns, ImageFinder, SourceFile, WritePage, Written, copy_page_image, read_files
 from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
 from dsocr.io.budget import MB, Budget
 from dsocr.io.encodings import head
@@ -63,13 +63,19 @@ class XmlPage:
         return [replace(line, outline=None, region=None) if self.is_line_image else line for line in self.lines]
 
 
-def find_xml(source: Path, root_element: str) -> list[Path]:
+def find_xml(source: Path, columns: Columns | None = None, *, root_element: str) -> list[Path]:
     """List the XML files under `source` whose root element has this name, judged by their first kilobytes."""
     pattern = re.compile(rb"<(?:!DOCTYPE\s+)?(?:[\w.-]+:)?" + root_element.encode("ascii") + rb"[\s>]")
     return [path for path in list_files(source, {".xml"}) if pattern.search(head(path).replace(b"\0", b""))]
 
 
-def read_xml_pages(source: Path, files: list[Path], parse: Callable[[etree._Element, str], XmlPage]) -> Iterator[Item]:
+def read_xml_pages(
+    source: Path,
+    columns: Columns | None = None,
+    *,
+    root_element: str,
+    parse: Callable[[etree._Element, str], XmlPage],
+) -> Iterator[Item]:
     """Read the pages of a source and find their images, one for each scan; a page that cannot be used is skipped."""
     root = source.parent if source.is_file() else source
     images = ImageFinder(root)
@@ -80,7 +86,7 @@ def read_xml_pages(source: Path, files: list[Path], parse: Callable[[etree._Elem
     def count_texts(path: Path) -> int:
         return sum(bool(line.text.strip()) for line in parse(parse_xml(path), "").lines)
 
-    chosen, others = choose_files(files, root, image_of, count_texts)
+    chosen, others = choose_files(find_xml(source, root_element=root_element), root, image_of, count_texts)
     yield from others
     stems = Counter(file.stem for file in chosen)
     yield from read_files(source, chosen, lambda file: _read_page(file, parse(parse_xml(file.path), file.where), stems))

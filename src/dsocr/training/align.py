@@ -30,7 +30,7 @@ from dsocr.document import AlignmentMark, Page, word_boxes
 from dsocr.errors import DataError, first_few
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.formats import target_format
-from dsocr.formats.tables import tab_table
+from dsocr.formats.tables import spreadsheet
 from dsocr.inference.alignment import AlignedLine, Anchors, align_lines
 from dsocr.inference.inputs import InputPage, PagePreparer, find_pages
 from dsocr.inference.line_fits import ReadingFit, StepFit
@@ -425,8 +425,9 @@ def _write(work: Work, result: _Result, threshold: float, report: AlignReport, l
     table: list[Sequence[object]] = [("page", "line", "score", "sure", "text", "reading", "differences")]
     for stem, id_, match, reading, difference in rows:
         is_sure = "yes" if match.score >= threshold else "no"
-        table.append((stem, id_, f"{match.score:.4f}", is_sure, match.text, reading, difference))
-    write_file(work.draft / LINES, tab_table(table))
+        texts = (" ".join(text.split()) for text in (match.text, reading, difference))
+        table.append((stem, id_, f"{match.score:.4f}", is_sure, *texts))
+    write_file(work.draft / LINES, spreadsheet(table, delimiter="\t"))
 
 
 _CLEARLY = -8.0

@@ -19,7 +19,7 @@ from dsocr.document import Line, Outline, Page, Region, Skipped, SkipReason
 from dsocr.errors import DataError, option, typed
 from dsocr.formats import SOURCE_FORMATS, detect_format
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
-from dsocr.formats.tables import read_rows, unescape_formula
+from dsocr.formats.tables import read_spreadsheet
 from dsocr.formats.xml import read_xml
 from dsocr.images import (
     IMAGE_SUFFIXES,
@@ -224,14 +224,12 @@ class ListedText(NamedTuple):
 
 def read_sources(path: Path) -> list[ListedText]:
     """Read the lines of a table such as `audit.csv`, those to judge first. Raises DataError without their places."""
-    columns, rows = read_rows(path, {})
+    _, rows = read_spreadsheet(path)
     places = []
-    to_judge_first = sorted(rows, key=lambda row: row[1].get("judge") != "yes")
-    for _, cells in to_judge_first if {"source", "text"} <= set(columns) else ():
-        rank = cells.get("rank", "")
-        source, text = (unescape_formula(cells[name]) for name in ("source", "text"))
-        places.append(ListedText(source, text, int(rank) if rank.isdecimal() else 0))
-    places = [place for place in places if place.source]
+    for _, cells in sorted(rows, key=lambda row: row[1].get("judge") != "yes"):
+        if cells.get("source") and "text" in cells:
+            rank = cells.get("rank", "")
+            places.append(ListedText(cells["source"], cells["text"], int(rank) if rank.isdecimal() else 0))
     if not places:
         hint = "give a table with the columns source and text, as dsocr audit writes it"
         raise DataError("names no places in a source", code="column-missing", where=path, hint=hint)

@@ -3,8 +3,6 @@
 A file of the source keeps everything that nobody changed, byte for byte: ids, types, tags, regions, layout.
 """
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +22,7 @@ from dsocr.formats import fill_xml, parse_xml_page, target_format
 from dsocr.formats.documents import DOCUMENTS
 from dsocr.formats.format import Format
 from dsocr.formats.registers import TARGETS
-from dsocr.formats.tables import escape_formula
+from dsocr.formats.tables import spreadsheet
 from dsocr.formats.xml import read_xml
 from dsocr.formats.xml_tree import XmlTree
 from dsocr.io.files import UniqueStems, inside
@@ -157,9 +155,7 @@ def export_log(store: CorrectionStore, out: Path) -> Path:
     """
     names = store.names()
     pages = {page.number: page.name for page in store.pages()}
-    rows = io.StringIO(newline="")
-    table = csv.writer(rows)
-    table.writerow(("at", "who", "what", "page", "line", "before", "after"))
+    table: list[Sequence[object]] = [("at", "who", "what", "page", "line", "before", "after")]
     for change in store.history():
         before = {line.number: line for line in change.before}
         after = {line.number: line for line in change.after}
@@ -167,11 +163,11 @@ def export_log(store: CorrectionStore, out: Path) -> Path:
         for number in before | after:
             page = pages[(after.get(number) or before[number]).page]
             texts = ("" if number not in side else side[number].text for side in (before, after))
-            table.writerow((change.at, escape_formula(who), change.what, page, number, *map(escape_formula, texts)))
+            table.append((change.at, who, change.what, page, number, *texts))
     path = out / "log.csv"
     with explain_disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-        write_file(path, "\ufeff" + rows.getvalue())  # the mark tells spreadsheets that it is UTF-8
+        write_file(path, "\ufeff" + spreadsheet(table))  # the mark tells spreadsheets that it is UTF-8
     return path
 
 

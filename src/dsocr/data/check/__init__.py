@@ -1,8 +1,6 @@
 """Check a dataset for mistakes: in images, texts, pairs of both, and splits."""
 
-import csv
 import hashlib
-import io
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +16,7 @@ from dsocr.data.check.findings import SEVERITIES, CheckedSample, Example, Findin
 from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
-from dsocr.formats.tables import escape_formula
+from dsocr.formats.tables import spreadsheet
 from dsocr.html import BAR, Plot, Thumbnails, render
 from dsocr.io.work import explain_disk_errors, write_file
 from dsocr.text import is_blank
@@ -84,15 +82,13 @@ class Findings:
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """A CSV table with a row for every place; also written to `path` if given."""
-        table = io.StringIO()
-        writer = csv.writer(table, lineterminator="\n")
         places = ("place", "where", "source", "sample", "other", "detail")
-        writer.writerow(["code", "severity", *places, "message", "remedy"])
+        table: list[Sequence[object]] = [("code", "severity", *places, "message", "remedy")]
         for finding in self:
             for example in finding.examples:
                 cells = *(getattr(example, name) for name in places), finding.message, finding.remedy
-                writer.writerow([finding.code, finding.severity, *map(escape_formula, cells)])
-        return _write(path, table.getvalue())
+                table.append((finding.code, finding.severity, *cells))
+        return _write(path, spreadsheet(table))
 
     def to_html(self, path: str | Path | None = None) -> str:
         """A page with the findings and their images, in one file; also written to `path` if given."""
