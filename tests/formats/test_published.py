@@ -39,9 +39,7 @@ def test_published_splits_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        pytest.param("gone", "да", SkipReason.NO_IMAGE, id="no image"),
-        pytest.param("../a", "да", SkipReason.NO_IMAGE, id="one level up"),
-        pytest.param("/etc/gone", "да", SkipReason.NO_IMAGE, id="absolute"),
+        pytest.param("../a", "да", SkipReason.NO_IMAGE, id="an image one level up"),
         pytest.param(7, "да", SkipReason.BAD_SOURCE, id="a number for a name"),
         pytest.param("a", None, SkipReason.BAD_SOURCE, id="no description"),
     ],
@@ -188,8 +186,6 @@ def test_a_page_is_read(tmp_path: Path, name: str, split: Split | None) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        pytest.param(rimes_page(LINE, image="gone.png"), SkipReason.NO_IMAGE, id="no image"),
-        pytest.param(rimes_page(LINE, image="/etc/gone.png"), SkipReason.NO_IMAGE, id="absolute path"),
         pytest.param(rimes_page(LINE, image="../p.png"), SkipReason.NO_IMAGE, id="climbing path"),
         pytest.param(rimes_page(LINE, image=""), SkipReason.NO_IMAGE, id="no name"),
         pytest.param(rimes_page('<Line Left="1" Value="a"/>'), SkipReason.NO_OUTLINE, id="sides missing"),
@@ -281,7 +277,7 @@ def test_unusable_entries_of_coco_are_skipped(tmp_path: Path, entry: Any, reason
     assert texts(items) == ["слово"]
 
 
-@pytest.mark.parametrize("name", ["gone.png", "../images/p.png", "/etc/gone.png", "", None])
+@pytest.mark.parametrize("name", ["../images/p.png", None])
 def test_an_image_outside_the_folder_is_skipped(tmp_path: Path, name: str | None) -> None:
     items = read_coco(tmp_path, annotation(), images=[{"id": 1, **({} if name is None else {"file_name": name})}])
     assert skipped(items) == [(SkipReason.NO_IMAGE, f"annotations.json#{name or ''}")]

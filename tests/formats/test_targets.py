@@ -2,21 +2,20 @@
 
 import csv
 import json
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from lxml import etree
 
 from dsocr.data.convert import convert
-from dsocr.data.prepare import prepare
 from dsocr.document import Line, Outline, Page, Region
 from dsocr.formats import parquet as shards
 from dsocr.formats.alto import alto_document, parse_alto
 from dsocr.formats.page import page_document, parse_page
-from tests.data.making import alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
+from dsocr.images import decode_image
+from tests.data.making import alto, alto_line, page_line, page_xml, pair, picture, write
 from tests.formats.making_sources import ODD, PLAIN, SOURCES
 
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -37,7 +36,7 @@ def require_valid(root: Any, target: str) -> None:
     etree.XMLSchema(etree.parse(SCHEMAS / schema)).assertValid(root)
 
 
-@pytest.mark.parametrize("source", ["alto", "page", "coco", "pairs", "dataset"])
+@pytest.mark.parametrize("source", ["page", "coco", "pairs"])
 @pytest.mark.parametrize("target", ["page", "alto"])
 def test_xml_is_valid(source: str, target: str, tmp_path: Path) -> None:
     files = sorted(converted(source, target, tmp_path).rglob("*.xml"))
@@ -97,58 +96,22 @@ def test_regions_are_written_in_the_pixels_of_the_image(tmp_path: Path) -> None:
     assert described.lines[0].region == Region("a", Outline.of_polygon(((4, 4), (180, 4), (180, 90))))
 
 
-def test_a_table_is_read_alike_by_csv_and_pandas(tmp_path: Path) -> None:
-    table = converted("page", "tsv", tmp_path) / "lines.tsv"
-    with table.open(encoding="utf-8", newline="") as file:
+def test_a_table_is_read_by_csv(tmp_path: Path) -> None:
+    with (converted("page", "tsv", tmp_path) / "lines.tsv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, dialect="excel-tab"))
-    escaped = [f"'{text}" if text.startswith("=") else text for text in (*PLAIN, *ODD)]
-    assert [row["text"] for row in rows] == escaped
-    assert rows[0]["bbox"] == "10,10 61,31"
-    assert rows[0]["polygon"] == "10,10 60,12 58,30 12,29"
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.read_csv(table, sep="\t", keep_default_na=False)
-    assert list(frame["text"]) == escaped
-    assert list(frame["image"]) == [row["image"] for row in rows]
+    assert [row["text"] for row in rows] == [f"'{text}" if text.startswith("=") else text for text in (*PLAIN, *ODD)]
+    assert (rows[0]["bbox"], rows[0]["polygon"]) == ("10,10 61,31", "10,10 60,12 58,30 12,29")
 
 
-@pytest.fixture
-def load_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """`datasets.load_dataset` without the network."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
-    datasets = pytest.importorskip("datasets")
-    datasets.disable_progress_bars()
-    return partial(datasets.load_dataset, cache_dir=str(tmp_path / "cache"))
-
-
-# What the library imports and leaves open.
-opened_by_datasets = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-
-
-@opened_by_datasets
-@pytest.mark.parametrize("by", ["folder", "files"])
-def test_datasets_opens_the_parquet(by: str, tmp_path: Path, load_dataset: Callable[..., Any]) -> None:
-    out = converted("alto", "parquet", tmp_path)
-    files = {split: str(out / "data" / f"{split}-*.parquet") for split in ("train", "test")}
-    loaded = load_dataset(str(out)) if by == "folder" else load_dataset("parquet", data_files=files)
-    texts = {split: list(rows["text"]) for split, rows in loaded.items()}
-    assert texts == {"train": [*PLAIN, "ящик"], "test": [*ODD, "ящик"]}
-    row = loaded["train"][0]
-    assert (row["image"].size, row["bbox"], row["page"]) == ((51, 21), [10, 10, 61, 31], "train/p")
-    assert loaded["train"][5]["image"].size == (65, 32)
-    assert type(loaded["train"].features["image"]).__name__ == "Image"
-
-
-@opened_by_datasets
-def test_datasets_opens_a_dataset_of_pages(tmp_path: Path, load_dataset: Callable[..., Any]) -> None:
-    source = write_pages(tmp_path / "source", ["anna_1", "boris_1", "vera_1"], lines=2)
-    # The writer is known in one split only.
-    prepare(source, tmp_path / "out", writer="(anna)_", split_by="page")
-    loaded = load_dataset("imagefolder", data_dir=str(tmp_path / "out"))
-    assert {split: len(rows) for split, rows in loaded.items()} == {"train": 2, "validation": 2, "test": 2}
-    row = next(row for rows in loaded.values() for row in rows if row["writer"] == "anna")
-    assert (row["text"], row["page"], row["bbox"]) == ("anna_1 строка 0", "anna_1", [10, 10, 61, 31])
-    assert row["image"].size == (51, 21)
+def test_parquet_says_which_column_datasets_shows_as_images(tmp_path: Path) -> None:
+    (path,) = (converted("alto", "parquet", tmp_path) / "data").glob("train-*.parquet")
+    table = pq.read_table(path)
+    features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+    assert (features["image"], features["text"]) == ({"_type": "Image"}, {"dtype": "string", "_type": "Value"})
+    assert table.column("text").to_pylist() == [*PLAIN, "ящик"]
+    row = table.slice(5, 1).to_pylist()[0]
+    assert (row["bbox"], row["page"]) == ([5, 8, 70, 40], "train/p")
+    assert decode_image(row["image"]["bytes"], name="a").image.size == (65, 32)
 
 
 def test_parquet_is_written_in_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ SCHEMAS = Path(__file__).parent / "schemas"
 TEXTS = ["Ёжик шёл — «домой»", 'и нёс <яблоко> & "грушу"', "в 1905 г. 𝔄"]
 POINTS = 72 / 300
 """Points per pixel."""
-CEILING = 1000
+CEILING = 300
 """Megabytes over the start that writing may take."""
 
 
@@ -141,7 +141,7 @@ def peak_in_mb() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs a peak that can be reset")
-@pytest.mark.parametrize("names", [pytest.param(2_000_000, id="many"), pytest.param(30_000_000, id="87 kB, 3 GB")])
+@pytest.mark.parametrize("names", [pytest.param(400_000, id="many"), pytest.param(30_000_000, id="87 kB, 3 GB")])
 def test_a_pdf_of_many_objects_takes_little_memory_or_is_named(tmp_path: Path, names: int) -> None:
     source = pdf_of_names(tmp_path / "in.pdf", names)
     assert source.stat().st_size < 100_000
@@ -276,13 +276,12 @@ def test_tei_is_well_formed_and_points_at_its_zones(tmp_path: Path) -> None:
     assert [text.strip() for text in found(root, "//*[local-name()='lb']/following-sibling::text()[1]")] == TEXTS * 2
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @example([r"~~зачёркнуто~~ и \сверху/", "сло[?]во слово[?]", "[нрзб] и [unclear]"])
 @given(st.lists(st.text(r"~\/[?]<>& ab", max_size=12), min_size=3, max_size=3))
 def test_marks_are_elements_in_tei_and_never_break_it(tmp_path: Path, texts: list[str]) -> None:
-    page = drawn_page(tmp_path)
-    lines = [replace(line, text=text or "-") for line, text in zip(page.lines, texts, strict=True)]
-    root = etree.parse(written("tei", [replace(page, lines=tuple(lines))], tmp_path / "out.tei"))
+    page = Page(Path("p.png"), "p", "p", tuple(Line(text or "-", "p") for text in texts), size=(60, 80))
+    root = etree.parse(written("tei", [page], tmp_path / "out.tei"))
     marks = {"del", "add", "unclear", "gap"}
     names = [
         etree.QName(element).localname

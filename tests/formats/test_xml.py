@@ -298,16 +298,6 @@ def test_declared_entities_are_rejected(tmp_path: Path, head: str, text: str) ->
             function(path.read_bytes())
 
 
-def test_an_entity_in_text_is_never_expanded(tmp_path: Path) -> None:
-    secret = write(tmp_path / "secret.txt", "СЕКРЕТ")
-    picture(tmp_path / "s" / "p.png")
-    head = f'<!DOCTYPE alto [<!ENTITY x SYSTEM "{secret.as_uri()}">]>'
-    write(tmp_path / "s" / "p.xml", alto("<TextLine>&x;</TextLine>", head=head))
-    items = read("alto", tmp_path / "s")
-    assert skipped(items) == [(SkipReason.BAD_SOURCE, "p.xml")]
-    assert "СЕКРЕТ" not in repr(items)
-
-
 @pytest.mark.parametrize(
     "image",
     ["../secret.png", "/etc/passwd", "C:\\secret.png", "file:///etc/passwd", "http://example.org/secret.png"],

@@ -218,7 +218,7 @@ def test_real_pages_without_changes_are_exported_byte_for_byte(tmp_path: Path, t
     assert [file for file in files if (tmp_path / "out" / file).read_bytes() != (source / file).read_bytes()] == []
 
 
-@pytest.mark.parametrize("to", ["page-2013", "alto", "tsv"])
+@pytest.mark.parametrize("to", ["page-2013", "alto", "tsv", "docx"])
 def test_other_formats_get_new_files(empty_store: CorrectionStore, archive: Archive, tmp_path: Path, to: str) -> None:
     first, second = empty_store.lines()[:2]
     empty_store.review(first, "исправлено", State.ACCEPTED, who="anna")

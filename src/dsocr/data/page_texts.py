@@ -12,8 +12,7 @@ from lxml import etree
 
 from dsocr.document import Line
 from dsocr.errors import DataError, first_few
-from dsocr.formats.alto import parse_alto
-from dsocr.formats.page import parse_page
+from dsocr.formats import XML_PARSERS
 from dsocr.formats.pdf import PDF_SUFFIXES, page_texts
 from dsocr.formats.tables import SHEET_SUFFIXES, open_table
 from dsocr.formats.xml import MAX_XML_BYTES, parse_xml, parse_xml_bytes, source_line
@@ -121,8 +120,8 @@ def _numbered(pages: Iterable[str], where: str) -> Iterator[PageText]:
 def _read_xml(path: Path, where: str) -> Iterator[PageText]:
     root = parse_xml(path)
     kind = etree.QName(root).localname
-    if kind in {"alto", "PcGts"}:
-        page = parse_alto(root, where) if kind == "alto" else parse_page(root, where)
+    if kind in XML_PARSERS:
+        page = XML_PARSERS[kind](root, where)
         lines: Iterable[Line] = [*page.lines, *page.region_texts]
         yield PageText("\n".join(line.text for line in lines if line.text), where, Path(page.image or path.name).stem)
     elif kind in {"TEI", "TEI.2", "teiCorpus"}:

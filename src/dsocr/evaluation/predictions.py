@@ -28,10 +28,10 @@ from dsocr.evaluation.page_metrics import score_pages
 from dsocr.evaluation.result_pages import require_free_comparison, write_comparison
 from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, ReadText, load_lines, score_lines, writer_statuses
-from dsocr.formats.alto import find_alto, parse_alto
-from dsocr.formats.page import find_page, parse_page
+from dsocr.formats import parse_xml_page
+from dsocr.formats.alto import find_alto
+from dsocr.formats.page import find_page
 from dsocr.formats.tables import USUAL_NAMES, guess_roles, read_rows
-from dsocr.formats.xml import parse_xml
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text, text_encoding
 from dsocr.io.files import list_files, relative
@@ -339,11 +339,10 @@ def _read_pages(path: Path) -> PredictionFile | None:
         hint = "give a folder with one format"
         raise DataError(f"the folder has both {message} files", code="formats-mixed", where=path, hint=hint)
     ((name, files),) = by_format.items()
-    parse = {"PAGE": parse_page, "ALTO": parse_alto}[name]
     predictions = []
     for file in files:
         page = relative(file.with_suffix(""), folder)
-        for line in parse(parse_xml(file), relative(file, folder)).lines:
+        for line in parse_xml_page(file, relative(file, folder)).lines:
             predictions.append(FoundPrediction(line.where, line.id, line.text, page=page, outline=line.outline))
     return PredictionFile(path, predictions, f"{len(files)} {name} files", has_positions=True)
 

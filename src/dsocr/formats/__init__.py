@@ -45,7 +45,8 @@ _MODULES = (
     mets,
 )
 
-_PARSERS = {"alto": alto.parse_alto, "PcGts": page.parse_page}
+XML_PARSERS = {"alto": alto.parse_alto, "PcGts": page.parse_page}
+"""Outermost element -> parser of a page."""
 _FILLERS: dict[str, Callable[[XmlTree, Mapping[int, Line], ProcessingStep | None], bytes]]
 _FILLERS = {"alto": alto.fill_alto, "PcGts": page.fill_page}
 
@@ -54,10 +55,10 @@ def parse_xml_page(path: Path, where: str = "") -> XmlPage:
     """Parse an ALTO or PAGE file; `where` begins the place of each line."""
     root = parse_xml(path)
     name = etree.QName(root).localname
-    if name not in _PARSERS:
+    if name not in XML_PARSERS:
         message = f"the XML is neither ALTO nor PAGE: its outermost element is {name!r}"
         raise DataError(message, code="xml-format-unknown")
-    return _PARSERS[name](root, where)
+    return XML_PARSERS[name](root, where)
 
 
 def fill_xml(raw: bytes, texts: Mapping[int, Line], step: ProcessingStep | None = None) -> bytes:

@@ -131,14 +131,9 @@ def _shape_outline(annotation: Mapping[str, Any]) -> Outline | None:
 
 def _points(numbers: object) -> tuple[Point, ...]:
     """Round points written as one row of numbers."""
-    if not isinstance(numbers, list) or not all(isinstance(number, int | float) for number in numbers):
-        raise DataError("the coordinates are not numbers", code="coordinates-invalid")
-    # NaN is within no bound.
-    if not all(abs(number) <= LARGEST_COORDINATE for number in numbers):
-        raise DataError("a coordinate is on no image", code="coordinates-invalid")
-    if len(numbers) % 2:
-        raise DataError("an odd number of coordinates", code="coordinates-invalid")
-    rounded = [round(number) for number in numbers]
+    if not isinstance(numbers, list) or len(numbers) % 2:
+        raise DataError("the coordinates are not a list of pairs", code="coordinates-invalid")
+    rounded = [round(_number(number, LARGEST_COORDINATE)) for number in numbers]
     return tuple(zip(rounded[::2], rounded[1::2], strict=True))
 
 
@@ -335,7 +330,11 @@ def _region_outline(item: Mapping[str, Any]) -> Outline | None:
     across, down = size[0] / 100, size[1] / 100
     if "points" in value:
         points = value["points"]
-        if not isinstance(points, list) or len(points) < 3 or not all(_is_pair(point) for point in points):
+        if (
+            not isinstance(points, list)
+            or len(points) < 3
+            or not all(isinstance(point, list) and len(point) == 2 for point in points)
+        ):
             raise DataError("its polygon is no list of three points or more", code="annotation-invalid")
         return Outline.of_polygon(tuple((round(_number(x) * across), round(_number(y) * down)) for x, y in points))
     left, top, width, height = (_number(value[name]) for name in ("x", "y", "width", "height"))
@@ -351,12 +350,8 @@ def _region_outline(item: Mapping[str, Any]) -> Outline | None:
     return Outline.of_polygon(pixels) if angle else Outline((*pixels[0], *pixels[2]))
 
 
-def _is_pair(point: object) -> bool:
-    return isinstance(point, list) and len(point) == 2
-
-
-def _number(value: object) -> float:
-    if not isinstance(value, int | float) or not abs(value) <= _LARGEST_PERCENTAGE:
+def _number(value: object, largest: float = _LARGEST_PERCENTAGE) -> float:
+    if not isinstance(value, int | float) or not abs(value) <= largest:  # NaN is within no bound
         raise DataError(f"a coordinate is no number on an image: {str(value)[:40]!r}", code="coordinates-invalid")
     return float(value)
 

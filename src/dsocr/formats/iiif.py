@@ -6,6 +6,7 @@ those of the image only by chance.
 
 import html
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -144,7 +145,7 @@ def _parse_canvas(canvas: dict[str, Any], number: int, address: str) -> Manifest
         return ManifestPage(**known, problem=next(iter(problems), "it has no image"))
     whole = (0.0, 0.0, *(size or (1, 1)))
     # The first of the largest ones, as others are details, fragments or overlays.
-    image, resource, region, rotation, part = max(seen, key=lambda body: _area(body[4] or whole))
+    image, resource, region, rotation, part = max(seen, key=lambda body: math.prod((body[4] or whole)[2:]))
     omitted = len(seen) + len(problems) - 1
     return ManifestPage(
         **known,
@@ -156,10 +157,6 @@ def _parse_canvas(canvas: dict[str, Any], number: int, address: str) -> Manifest
         part=part,
         note=f"only the largest image is read, without {omitted} other contents" if omitted else "",
     )
-
-
-def _area(part: Part) -> float:
-    return part[2] * part[3]
 
 
 def _paintings(canvas: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:

@@ -67,6 +67,9 @@ _REGIONS = ("TextRegion", "TableCell")
 """Elements that contain lines and have a text of their own; table cells are Transkribus'."""
 ALIGNMENT = "alignment"
 """The tag in `custom` of a line whose text was aligned and that no person has accepted; its `conf` is the score."""
+_ALIGNMENT_TAG = re.compile(rf"(?<!\w){ALIGNMENT}\s*{{[^}}]*}}\s*")
+_TEXT_TAG = re.compile(r"[\w-]+\s*{(?:[^};]*;)*\s*offset\s*:[^}]*}\s*")
+"""Transkribus' tags on parts of a line's text, as `abbrev {offset:2; length:3;}` in `custom`."""
 _BEFORE_TEXT = frozenset({"AlternativeImage", "Coords", "Baseline", "Word"})
 """Children of a line that precede its text."""
 
@@ -350,8 +353,8 @@ def fill_page(tree: XmlTree, texts: Mapping[int, Line], step: ProcessingStep | N
 def _fill_line(tree: XmlTree, element: Element, line: Line) -> None:
     former = element.all("TextEquiv")
     if len(former) != 1 or f"Unicode>{escape_text(line.text)}</" not in str(former[0]):
-        _remove_text_tags(element)
-    _remove_tag(element, ALIGNMENT)  # the text that is filled in was accepted or read
+        _remove_tags(element, _TEXT_TAG)
+    _remove_tags(element, _ALIGNMENT_TAG)  # the text that is filled in was accepted or read
     # Words with a text would contradict the line; words without one only say where words are, and stay.
     for word in element.all("Word"):
         if word.all("TextEquiv"):
@@ -383,26 +386,10 @@ def _words(tree: XmlTree, line: Element, read: Line) -> list[Element]:
     return words
 
 
-def _remove_text_tags(line: Element) -> None:
-    """Remove Transkribus' tags on parts of a line's text, as `abbrev {offset:2; length:3;}` in `custom`.
-
-    Tags on the whole line, as `readingOrder {index:0;}`, stay.
-    """
-    custom = line.get("custom")
-    kept = "}".join(tag for tag in custom.split("}") if not _has_offset(tag))
-    if kept != custom:
-        line.set({"custom": kept.strip() or None})
-
-
-def _remove_tag(line: Element, name: str) -> None:
-    kept, count = re.subn(rf"(?<!\w){name}\s*{{[^}}]*}}\s*", "", line.get("custom"))
+def _remove_tags(line: Element, tag: re.Pattern[str]) -> None:
+    kept, count = tag.subn("", line.get("custom"))
     if count:
         line.set({"custom": kept.strip() or None})
-
-
-def _has_offset(tag: str) -> bool:
-    """Return whether `abbrev {offset:2; length:3;`, a tag without its closing brace, is about a part of the text."""
-    return any(key.partition(":")[0].strip() == "offset" for key in tag.partition("{")[2].split(";"))
 
 
 def _fill_regions(tree: XmlTree, texts: Mapping[int, str]) -> None:

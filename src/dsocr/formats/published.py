@@ -70,7 +70,8 @@ def read_iam(source: Path, columns: Columns | None = None) -> Iterator[Item]:
     images: dict[str, list[Path]] = defaultdict(list)
     for path in list_files(source, IMAGE_SUFFIXES):
         images[path.stem].append(path)
-    writers = _read_writers(source)
+    forms = (row.split() for path in _text_files(source, "forms.txt") for row in read_text(path).split("\n"))
+    writers = {form[0]: form[1] for form in forms if len(form) >= 2 and not form[0].startswith("#")}
     for file in find_iam(source):
         for number, row in enumerate(read_text(file).split("\n"), start=1):
             if not row.strip() or row.startswith("#"):
@@ -123,12 +124,6 @@ def _read_split_lists(files: list[tuple[Path, Split]]) -> dict[str, Split]:
                     f"{name} is in the {names[name]} and in the {split} list", code="splits-conflict", where=path
                 )
     return names
-
-
-def _read_writers(source: Path) -> dict[str, str]:
-    """Return form -> writer, the first two words of each row; empty if there is no `forms.txt`."""
-    rows = (row.split() for path in _text_files(source, "forms.txt") for row in read_text(path).split("\n"))
-    return {row[0]: row[1] for row in rows if len(row) >= 2 and not row[0].startswith("#")}
 
 
 _ANNOTATION = [re.compile(pattern) for pattern in (rb"\A\s*\{", rb'"name"\s*:', rb'"description"\s*:')]

@@ -88,27 +88,11 @@ class TableWriter:
         """Add a cell, without its lines."""
         self._written.add(cell.id)
         self.name(table)
-        return self._add(self._elements[table.id], cell, id_, index, outline)
-
-    def finish(self) -> None:
-        """Add the cells without lines, and the corners of Transkribus' cells."""
-        for table in self.page.tables:
-            self.name(table)
-            for cell in table.cells:
-                if cell.id not in self._written:
-                    outline = cell.outline or table.outline or _around(table, self.page)
-                    id_ = xml.take_id(cell.id, f"{TABLE_ID}_{cell.place.row}_{cell.place.column}", self.taken)
-                    self._add(self._elements[table.id], cell, id_, len(self._elements[table.id]), outline)
-        for element in self._elements.values():
-            for child in element.iterchildren("{*}TableCell"):
-                points = parse_points(next(child.iterchildren("{*}Coords")).get("points"))
-                add_element(child, "CornerPts", {}, " ".join(map(str, cell_corners(points))))
-
-    def _add(self, table: etree._Element, cell: TableCell, id_: str, index: int, outline: Outline) -> etree._Element:
-        element = self.add_outlined(table, "TextRegion" if self.roles else "TableCell", id_, index, outline)
-        names = ("rowIndex", "columnIndex") if self.roles else ("row", "col")
-        spans = (*names, "rowSpan", "colSpan")
-        place = dict(zip(spans, astuple(cell.place)[:4], strict=True))
+        element_name, names = (
+            ("TextRegion", ("rowIndex", "columnIndex")) if self.roles else ("TableCell", ("row", "col"))
+        )
+        element = self.add_outlined(self._elements[table.id], element_name, id_, index, outline)
+        place = dict(zip((*names, "rowSpan", "colSpan"), astuple(cell.place)[:4], strict=True))
         if self.roles:
             role = add_element(add_element(element, "Roles", {}), "TableCellRole", place)
             if cell.place.is_heading:
@@ -119,6 +103,20 @@ class TableWriter:
             if cell.place.is_heading:
                 element.set("custom", f"{element.get('custom')} structure {{type:{HEADING};}}")
         return element
+
+    def finish(self) -> None:
+        """Add the cells without lines, and the corners of Transkribus' cells."""
+        for table in self.page.tables:
+            self.name(table)
+            for cell in table.cells:
+                if cell.id not in self._written:
+                    outline = cell.outline or table.outline or _around(table, self.page)
+                    id_ = xml.take_id(cell.id, f"{TABLE_ID}_{cell.place.row}_{cell.place.column}", self.taken)
+                    self.add_cell(cell, table, id_, len(self._elements[table.id]), outline)
+        for element in self._elements.values():
+            for child in element.iterchildren("{*}TableCell"):
+                points = parse_points(next(child.iterchildren("{*}Coords")).get("points"))
+                add_element(child, "CornerPts", {}, " ".join(map(str, cell_corners(points))))
 
 
 def _around(table: Table, page: Page) -> Outline:
