@@ -32,6 +32,7 @@ from dsocr.config import Component, config_sections
 from dsocr.data.dataset import Dataset
 from dsocr.job import complete_config
 from dsocr.models.loading import family_of
+from dsocr.runs import RunFolder
 from tests.integration.calling import arguments_of
 from tests.raising import raises_code
 from tests.training.running import pinned
@@ -40,7 +41,6 @@ from write_reference import coded_errors, without_options
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dsocr"
 QUICK: dict[str, Any] = {
-    "base": "nano",
     "adapter": {"target_modules": "decoder", "r": 2},
     "max_steps": 2,
     "training.batch_size": 4,
@@ -68,14 +68,18 @@ def test_commands_options_codes_and_requirements_grow_no_more() -> None:
     assert all(count <= limit for count, limit in zip(counts, [18, 150, 273, 24], strict=True)), counts
 
 
-def test_importing_loads_nothing_slow() -> None:
+def test_importing_and_help_load_nothing_slow() -> None:
     script = """import sys, dsocr
 assert not [name for name in sys.modules if name.startswith('dsocr.')]
 dir(dsocr), dsocr.DataError
 assert not {'torch', 'numpy', 'pydantic'} & set(sys.modules)
+from dsocr.cli.app import invoke
+invoke(['--help'])
+assert not {'torch', 'transformers', 'numpy', 'pydantic'} & set(sys.modules)
 dsocr.prepare, dsocr.Run, dsocr.load_config
 assert 'torch' not in sys.modules"""
-    subprocess.run([sys.executable, "-c", script], check=True)
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, encoding="utf-8")
+    assert "transcribe" in done.stdout
 
 
 def test_every_public_name_is_there() -> None:
@@ -149,13 +153,10 @@ def test_every_default_of_the_configuration_has_the_type_of_its_keyword() -> Non
                 TypeAdapter(hints[key]).validate_python(default)
 
 
-def test_from_scans_to_texts(small_dataset: Path, tmp_path: Path) -> None:
-    dataset = dsocr.prepare(str(small_dataset.parent / "source"), tmp_path / "data")
-    assert len(dataset) == 24
-    run = dsocr.train(dataset=dataset, output=tmp_path / "run", preflight=False, **QUICK)
-    assert run.config.training.max_steps == 2
-    assert run.config.dataset == dataset.folder
-    assert run.history.training[-1]["step"] == 2
+def test_a_run_is_evaluated_read_with_and_exported(small_run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
+    run = dsocr.Run(shutil.copytree(small_run.path, tmp_path / "run"))
+    assert (run.config.training.max_steps, run.config.dataset) == (8, small_dataset)
+    assert run.history.training[-1]["step"] == 8
     assert run.scorecard is None
     card = run.evaluate(limit=2, base=False)
     assert run.scorecard is not None
@@ -164,14 +165,14 @@ def test_from_scans_to_texts(small_dataset: Path, tmp_path: Path) -> None:
     assert "best validation CER" in run._repr_html_()
 
     reader = run.reader()
-    image = next(iter(dataset)).image
+    image = next(iter(Dataset.open(small_dataset))).image
     alone, (first, second) = reader.read(image), reader.read([str(image), Image.open(str(image))])
     assert alone.text == first.text == second.text
-    report = reader.transcribe(tmp_path / "data" / "test", tmp_path / "texts.jsonl", review=tmp_path / "review.txt")
+    report = reader.transcribe(small_dataset / "test", tmp_path / "texts.jsonl", review=tmp_path / "review.txt")
     rows = [json.loads(line) for line in (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
     assert report.lines == len(rows) == 4
     review = tmp_path / "again.txt"
-    again = dsocr.transcribe(run, [tmp_path / "data" / "test"], tmp_path / "pages", format="text", review=review)
+    again = dsocr.transcribe(run, [small_dataset / "test"], tmp_path / "pages", format="text", review=review)
     assert again.lines == 4
     assert report.estimated_cer is not None
     assert again.estimated_cer is not None
@@ -180,7 +181,7 @@ def test_from_scans_to_texts(small_dataset: Path, tmp_path: Path) -> None:
     dsocr.export(run, tmp_path / "export")
     assert dsocr.load(tmp_path / "export").read(image).text == alone.text
     with raises_code("output-exists"):
-        dsocr.train(dataset=dataset, output=tmp_path / "run", **QUICK)
+        dsocr.train(dataset=small_dataset, output=tmp_path / "run", base="nano", **QUICK)
 
 
 def test_a_page_that_is_read_as_a_line_is_warned_of() -> None:
@@ -188,27 +189,17 @@ def test_a_page_that_is_read_as_a_line_is_warned_of() -> None:
         dsocr.load("small").read(Image.new("L", (900, 1200), 255))
 
 
-@pytest.mark.parametrize(
-    "image", [None, b"line.png", np.zeros((48, 300), np.uint8), [3]], ids=lambda given: str(type(given))
-)
-def test_what_is_no_image_is_named(image: Any) -> None:
-    with raises_code("image-type"):
-        dsocr.load("small").read(image)
+def test_what_is_no_image_or_has_no_pixels_is_named() -> None:
+    reader: Any = dsocr.load("small")
+    for image in (None, b"line.png", np.zeros((48, 300), np.uint8), [3]):
+        with raises_code("image-type"):
+            reader.read(image)
+    for size in ((0, 0), (300, 0), (0, 48)):
+        with raises_code("image-empty"):
+            reader.read(Image.new("L", size))
 
 
-@pytest.mark.parametrize("size", [(0, 0), (300, 0), (0, 48)])
-def test_an_image_without_pixels_is_named(size: tuple[int, int]) -> None:
-    with raises_code("image-empty"):
-        dsocr.load("small").read(Image.new("L", size))
-
-
-@pytest.mark.parametrize(
-    "callback",
-    [
-        pytest.param(print, id="a function has no hooks"),
-        pytest.param(dsocr.Callback, id="a class, where its object is meant"),
-    ],
-)
+@pytest.mark.parametrize("callback", [print, dsocr.Callback], ids=["no hooks", "a class, where its object is meant"])
 def test_what_is_no_callback_is_refused_before_any_work(callback: Any, small_dataset: Path, tmp_path: Path) -> None:
     with raises_code("callback-type"):
         dsocr.train(dataset=small_dataset, output=tmp_path / "run", callbacks=[callback])
@@ -251,7 +242,7 @@ def test_the_guide_to_training_in_other_projects_runs(monkeypatch: pytest.Monkey
     assert names["model"].weight.detach().numpy() == pytest.approx(1, abs=0.3)
 
 
-def test_a_training_leaves_its_process_as_it_was(small_dataset: Path, tmp_path: Path) -> None:
+def test_a_training_leaves_its_process_as_it_was(small_dataset: Path, shallow: str, tmp_path: Path) -> None:
     def state() -> list[object]:
         drawn = np.random.get_state(legacy=False)["state"]["key"].tolist()
         return [random.getstate(), drawn, torch.get_rng_state().tolist(), [*warnings.filters], logging.get_verbosity()]
@@ -260,7 +251,7 @@ def test_a_training_leaves_its_process_as_it_was(small_dataset: Path, tmp_path: 
     import_module("accelerate.scheduler")
     random.seed(5)
     before = state()
-    dsocr.train(dataset=small_dataset, output=tmp_path / "run", preflight=False, **QUICK)
+    dsocr.train(dataset=small_dataset, output=tmp_path / "run", base=shallow, preflight=False, **QUICK)
     assert state() == before
 
 
@@ -287,9 +278,7 @@ def test_the_code_of_the_readme_runs(
     shutil.copytree(small_dataset / "test", tmp_path / "new_scans")
     shutil.copy(str(samples[0].image), tmp_path / "line.png")
     train = dsocr.train
-    monkeypatch.setitem(
-        dsocr.__dict__, "train", lambda **given: train(**given, **{**QUICK, "base": shallow}, preflight=False)
-    )
+    monkeypatch.setitem(dsocr.__dict__, "train", lambda **given: train(**given, **QUICK, base=shallow, preflight=False))
     exec(compile(code, "README.md", "exec"), {})
     assert (tmp_path / "out").is_dir()
 

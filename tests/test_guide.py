@@ -29,6 +29,10 @@ COMMITTED = [page for page in PAGES if page not in GENERATED]
 SECTIONS = {key.partition(".")[0] for key in config_keys() if "." in key}
 
 
+REFERENCE = cache(lambda: [page() for page in write_reference.PAGES.values()])
+"""Its pages on the configuration, the command line, Python, and codes."""
+
+
 def text_of(page: Path) -> str:
     return page.read_text(encoding="utf-8")
 
@@ -51,8 +55,7 @@ def commands(page: Path) -> list[list[str]]:
 
 
 def test_commands_parse() -> None:
-    for words in (words for page in COMMITTED for words in commands(page)):
-        app.meta.parse_args(words)
+    for words in {tuple(words) for page in COMMITTED for words in commands(page)}:
         app.parse_args([word for word in words if word not in {"--json", "--quiet", "-q"}])
 
 
@@ -122,7 +125,7 @@ def test_design_names_a_file_for_each_of_twenty_tasks_and_more() -> None:
 
 
 def test_reference_has_every_setting_command_and_public_name() -> None:
-    config, cli, api, _ = (page() for page in write_reference.PAGES.values())
+    config, cli, api, _ = REFERENCE()
     assert [key for key in config_keys() if key not in SECTIONS and f"| `{key}` |" not in config] == []
     assert [name for name in COMMANDS if f"\n## dsocr {name}\n" not in cli] == []
     public = [name for name in dsocr.__all__ if not name.startswith("_")]
@@ -150,7 +153,7 @@ SAME_WORDS = {"base-incomplete"}
 
 
 def test_a_fact_has_one_code_and_the_reference_lists_all() -> None:
-    listed = set(re.findall(r"^- `([a-z0-9-]+)`", write_reference.codes_page(), re.MULTILINE))
+    listed = set(re.findall(r"^- `([a-z0-9-]+)`", REFERENCE()[3], re.MULTILINE))
     written = {
         code
         for module in (ROOT / "src" / "dsocr").rglob("*.py")

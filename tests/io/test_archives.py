@@ -165,7 +165,7 @@ def test_a_full_disk_is_reported_before_anything_is_written(tmp_path: Path, monk
     assert everything_in(tmp_path) == ["a.zip"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6), st.booleans())
 def test_an_archive_with_any_bytes_changed_is_unpacked_or_rejected(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], packed: bool
@@ -186,13 +186,13 @@ def test_an_archive_with_any_bytes_changed_is_unpacked_or_rejected(
 
 
 def test_memory_stays_flat(tmp_path: Path) -> None:
-    source = archive(tmp_path / "a.zip", {"a.bin": bytes(48 * MB)})
+    source = archive(tmp_path / "a.zip", {"a.bin": bytes(16 * MB)})
     tracemalloc.start()
     unpack(source, tmp_path / "out")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (tmp_path / "out" / "a.bin").stat().st_size == 48 * MB
-    assert peak < 8 * MB
+    assert (tmp_path / "out" / "a.bin").stat().st_size == 16 * MB
+    assert peak < 4 * MB
 
 
 def unflagged(raw: bytes) -> zipfile.ZipInfo:
@@ -217,7 +217,6 @@ def test_names_are_made_readable(entry: zipfile.ZipInfo, name: str) -> None:
     assert entry_name(entry) == name
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.text("абвгдеёжзийклмнопрстуфхцчшщъыьэюя0123456789 _-().", min_size=1, max_size=20),
     st.sampled_from([str.lower, str.title, str.upper]),

@@ -26,22 +26,22 @@ RUSSIAN = [
 ]
 
 
-@pytest.mark.parametrize("encoding", ["cp1251", "koi8-r", "cp866"])
-@pytest.mark.parametrize("text", RUSSIAN, ids=lambda text: text[:12])
-def test_russian_is_recognised_by_its_letters(text: str, encoding: str) -> None:
-    data = text.encode(encoding, errors="ignore")
-    assert likely_encoding(data) == encoding
+WESTERN = ["L'été dernier, il a fait très chaud à Québec", "Straße nach Köln", "garçon"]
+SHORT = [*RUSSIAN, "été", "the end"]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("text", [*RUSSIAN, "été", "the end"], ids=lambda text: text[:12])
-def test_utf16_is_recognised(text: str, encoding: str) -> None:
-    assert likely_encoding(text.encode(encoding)) == encoding
-
-
-@pytest.mark.parametrize("text", ["L'été dernier, il a fait très chaud à Québec", "Straße nach Köln", "garçon"])
-def test_accents_between_latin_letters_are_western(text: str) -> None:
-    assert likely_encoding(text.encode("cp1252")) == "cp1252"
+@pytest.mark.parametrize(
+    ("encoding", "texts"),
+    [
+        *(pytest.param(encoding, RUSSIAN, id=encoding) for encoding in ("cp1251", "koi8-r", "cp866")),
+        *(pytest.param(encoding, SHORT, id=encoding) for encoding in ("utf-16", "utf-16-le", "utf-16-be")),
+        pytest.param("cp1252", WESTERN, id="accents between Latin letters"),
+    ],
+)
+def test_an_encoding_is_recognised_by_its_letters(encoding: str, texts: list[str]) -> None:
+    assert {text: likely_encoding(text.encode(encoding, errors="ignore")) for text in texts} == dict.fromkeys(
+        texts, encoding
+    )
 
 
 @pytest.mark.parametrize(

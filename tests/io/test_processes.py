@@ -43,7 +43,7 @@ def test_a_worker_that_dies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
         workers.submit(die).result()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def limited() -> Iterator[LimitedProcess]:
     process = LimitedProcess(memory=600 * 2**20, seconds=60)
     yield process

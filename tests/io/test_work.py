@@ -67,12 +67,11 @@ def test_a_damaged_file_is_named(folder: Path, name: str, damage: Callable[[Path
     assert name in str(find_damage(folder))
 
 
-@pytest.mark.parametrize("bit", [0, 2, 5])
-def test_every_flipped_bit_of_the_manifest_is_noticed_or_changes_nothing(folder: Path, bit: int) -> None:
+def test_a_flipped_bit_of_any_byte_of_the_manifest_is_noticed_or_changes_nothing(folder: Path) -> None:
     whole = (folder / MANIFEST).read_bytes()
     for position in range(len(whole)):
         content = bytearray(whole)
-        content[position] ^= 1 << bit
+        content[position] ^= 1 << position % 7
         (folder / MANIFEST).write_bytes(content)
         if find_damage(folder) is None:
             assert json.loads(content) == json.loads(whole)
