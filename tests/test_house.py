@@ -35,8 +35,8 @@ RANKS = {part: rank for rank, parts in enumerate(ORDER.split("|")) for part in r
 
 
 @cache
-def parsed(module: Path) -> ast.Module:
-    return ast.parse(module.read_text(encoding="utf-8"))
+def nodes(module: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
 
 
 def part_of(module: Path) -> str:
@@ -46,7 +46,7 @@ def part_of(module: Path) -> str:
 
 def imported_parts(module: Path) -> Iterator[str]:
     """The parts that a module imports, inside functions too."""
-    for node in ast.walk(parsed(module)):
+    for node in nodes(module):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}:{node.lineno}: write the whole name, not a relative import"
@@ -71,7 +71,7 @@ def module_named(name: str) -> Path | None:
 def imported_modules(module: Path) -> set[Path]:
     """The modules that a module imports, inside functions and for type checkers too."""
     files: set[Path | None] = set()
-    for node in ast.walk(parsed(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             files |= {module_named(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -92,8 +92,7 @@ def test_no_circle_of_modules() -> None:
 
 def test_no_two_modules_and_no_two_classes_have_the_same_name() -> None:
     modules = Counter(module.stem for module in MODULES if not module.stem.startswith("__"))
-    nodes = [node for module in MODULES for node in parsed(module).body]
-    classes = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    classes = Counter(node.name for module in MODULES for node in nodes(module) if isinstance(node, ast.ClassDef))
     assert {name for name, count in (modules + classes).items() if count > 1} == set()
 
 
@@ -107,7 +106,7 @@ VAGUE = {"one", "some", "own", "found", "gone", "wanted", "told"}
 
 def badly_named(module: Path) -> Iterator[str]:
     """Names that say nothing of their values, and starred tuples that press arguments onto a line."""
-    for node in ast.walk(parsed(module)):
+    for node in nodes(module):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
                 if name in VAGUE:
@@ -133,7 +132,7 @@ def test_only_the_tested_minor_version_is_admitted(name: str) -> None:
 
 def forbidden(module: Path) -> Iterator[str]:
     """Ways to run code that comes from a file, and texts whose encoding depends on the machine."""
-    for node in ast.walk(parsed(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
             yield from (f"{node.lineno}: {name}" for name in names & {"pickle", "dill", "joblib", "marshal", "shelve"})
@@ -155,7 +154,7 @@ def test_nothing_runs_foreign_code_or_guesses_an_encoding() -> None:
 
 def texts_of_errors(module: Path) -> Iterator[tuple[int, str]]:
     """The texts in calls that make an error, and those of variables with such texts."""
-    for node in ast.walk(parsed(module)):
+    for node in nodes(module):
         targets = [ast.unparse(target).lower() for target in node.targets] if isinstance(node, ast.Assign) else []
         is_error = isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Error")
         if is_error or any("hint" in target or "message" in target for target in targets):
