@@ -33,7 +33,7 @@ from pydantic import (
 )
 
 from dsocr.errors import ConfigError
-from dsocr.options import StrPath
+from dsocr.options import ScriptName, StrPath
 from dsocr.text import TextPolicy
 
 
@@ -140,19 +140,6 @@ def _suggestion(name: str, keys: Sequence[str]) -> str:
 TargetName = Literal["decoder", "decoder+experts", "decoder+vision", "vision", "all"]
 AugmentationName = Literal["none", "light"]
 Tracker = Literal["tensorboard", "mlflow", "wandb", "trackio"]
-_LR_SCHEDULERS = (
-    "cosine",
-    "linear",
-    "constant",
-    "constant_with_warmup",
-    "cosine_with_restarts",
-    "cosine_with_min_lr",
-    "cosine_warmup_with_min_lr",
-    "polynomial",
-    "inverse_sqrt",
-    "warmup_stable_decay",
-)
-"""The schedules of transformers that need no metric."""
 
 
 def _target_modules(target: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -227,10 +214,22 @@ class Component(Section):
         return {"name": self.name, **self.arguments} if self.arguments else self.name
 
 
-def _lr_scheduler(scheduler: Component) -> Component:
-    if scheduler.name not in _LR_SCHEDULERS:
-        raise ValueError(f"must be one of {', '.join(_LR_SCHEDULERS)}, not {scheduler.name!r}")
-    return scheduler
+class LearningRateScheduler(Component):
+    """A schedule of transformers that needs no metric."""
+
+    name: Literal[
+        "cosine",
+        "linear",
+        "constant",
+        "constant_with_warmup",
+        "cosine_with_restarts",
+        "cosine_with_min_lr",
+        "cosine_warmup_with_min_lr",
+        "polynomial",
+        "inverse_sqrt",
+        "warmup_stable_decay",
+    ]
+    """Name of the schedule."""
 
 
 def _sources(value: object) -> object:
@@ -304,7 +303,7 @@ class TrainingSection(Section):
     """Peak learning rate of the vision encoder's part; learning_rate if not given, half of it for line recognisers."""
     warmup_ratio: Fraction = 0.05
     """Fraction of all steps over which the learning rate rises to its peak."""
-    lr_scheduler: Annotated[Component, AfterValidator(_lr_scheduler)] = Component(name="cosine")
+    lr_scheduler: LearningRateScheduler = LearningRateScheduler(name="cosine")
     """Learning rate schedule after warmup, one of transformers': its name, or a mapping of name and arguments."""
     optimizer: Component = Component(name="AdamW")
     """Class in torch.optim: its name, or a mapping of name and arguments."""
@@ -392,7 +391,7 @@ class GenerationSection(Section):
     """Tokens that may always repeat, by their text; tokens that the base lacks are ignored."""
     num_beams: PositiveInt = 1
     """Beams in beam search; 1 is greedy decoding, the fastest."""
-    script: Literal["auto", "latin", "cyrillic", "any"] = "auto"
+    script: ScriptName = "auto"
     """Of line recognisers: leave letters of the other script out; auto takes it from the training texts or the page."""
     language_model: Text = "auto"
     """Of line recognisers: auto learns it from the training texts, a path adds that text file if it helps; or none."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
+from io import TextIOWrapper
 from typing import ParamSpec, Protocol, TypeVar
 
 from rich.console import Console
@@ -70,11 +71,6 @@ class Printer(Reporter):
         self._out = Console(soft_wrap=True, highlight=False, markup=False)
         self._err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
 
-    @property
-    def interactive(self) -> bool:
-        """Whether progress bars can be drawn."""
-        return (self._err.is_terminal or self._err.is_jupyter) and not self.quiet
-
     def result(self, text: str) -> None:
         """Print a result."""
         self._out.print(self._form(text))
@@ -108,7 +104,7 @@ class Printer(Reporter):
     @contextmanager
     def progress(self, label: str, unit: str) -> Iterator[NotedProgress]:
         """Show what is reported to the callback: a bar with rate and time left, or a line every ten seconds."""
-        if self.interactive:
+        if (self._err.is_terminal or self._err.is_jupyter) and not self.quiet:
             with self._bar(unit) as bar:
                 task = bar.add_task(label, total=None, note="")
                 yield lambda done, total, note="": bar.update(task, completed=done, total=total, note=note)
@@ -222,9 +218,13 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
+def format_bytes(size: int) -> str:
+    """Format memory for people, e.g. `14.6 GiB`."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
+
+
 def make_output_utf8() -> None:
     """Print UTF-8 whatever the locale says, as on a Windows console or under LC_ALL=C."""
     for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(encoding="utf-8", errors="replace")
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")

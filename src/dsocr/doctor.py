@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from dsocr import __version__
+from dsocr.console import format_bytes
 
 DISTRIBUTION = "dsocr-hw"
 GET_TORCH = "https://pytorch.org/get-started/locally/"
@@ -101,7 +102,9 @@ def processor() -> list[Fact]:
     from dsocr.io.processes import free_threads
 
     memory, threads = psutil.virtual_memory(), free_threads()
-    message = f"{psutil.cpu_count()} cores, {_gib(memory.total)} of memory, {_gib(memory.available)} free; "
+    message = (
+        f"{psutil.cpu_count()} cores, {format_bytes(memory.total)} of memory, {format_bytes(memory.available)} free; "
+    )
     if threads is not None:
         message += f"other programs are busy, so training would compute in {threads} threads"
         return [Fact("CPU", "warning", message, "close other programs, or set training.threads")]
@@ -144,7 +147,7 @@ def _cuda(device: int) -> Fact:
             bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     except RuntimeError as error:  # used exclusively by another process, out of memory, or failed
         return Fact(name, "warning", f"does not respond: {_first_line(error)}", "check it with nvidia-smi")
-    summary = f"{torch.cuda.get_device_name(device)}, {_gib(total)}, {_gib(free)} free"
+    summary = f"{torch.cuda.get_device_name(device)}, {format_bytes(total)}, {format_bytes(free)} free"
     if bf16:
         return Fact(name, "ok", f"{summary}, bf16")
     return Fact(name, "warning", f"{summary}, no native bf16", "set training.precision to fp16 or fp32")
@@ -171,7 +174,3 @@ def embedded_bases() -> list[Fact]:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"

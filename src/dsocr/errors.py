@@ -20,6 +20,7 @@ import errno
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Self
@@ -143,11 +144,7 @@ class DsocrError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions rebuild themselves from `args`; ours carry keywords, and worker processes must send them whole.
-        return (_rebuild, (type(self), self.message, self.code, self.where, self.hint))
-
-
-def _rebuild(kind: type[DsocrError], message: str, code: str, where: str | None, hint: str | None) -> DsocrError:
-    return kind(message, code=code, where=where, hint=hint)
+        return partial(type(self), code=self.code, where=self.where, hint=self.hint), (self.message,)
 
 
 class ConfigError(DsocrError):

@@ -23,6 +23,7 @@ from PIL import Image
 from dsocr.document import PackedImage
 from dsocr.errors import DataError
 from dsocr.images import MAX_PAGE_PIXELS, open_image
+from dsocr.text import percentage
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -107,7 +108,7 @@ def printable(value: Any) -> Any:
 
 def percent(value: float | None, digits: int = 1) -> str:
     """Format a fraction in percent; None or infinity, where there is nothing to divide by, is "no text"."""
-    return "no text" if value is None or math.isinf(value) else f"{100 * value:.{digits}f}\N{NO-BREAK SPACE}%"
+    return percentage(math.inf if value is None else value, digits).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def counted(count: int, noun: str) -> str:

@@ -536,11 +536,11 @@ def _line_file(
         message = f"the image is too large for a sample: {sizes} {MAX_ASPECT_RATIO} times as long as wide"
         return CropFailure(SkipReason.BAD_IMAGE, message)
     if outline:
-        return LineFile(*encode_image(crop_line(decoded.image, outline, paper), decoded.format))
+        return encode_image(crop_line(decoded.image, outline, paper), decoded.format)
     # A file that already shows the decoded image is copied.
     if decoded.as_stored and decoded.format in _SUFFIXES:
         return LineFile(data, _SUFFIXES[decoded.format])
-    return LineFile(*encode_image(decoded.image, decoded.format))
+    return encode_image(decoded.image, decoded.format)
 
 
 def scale_outline(outline: Outline | None, page: Page, size: tuple[int, int]) -> Outline | None:
@@ -607,11 +607,11 @@ def paper_colour(page: Image.Image) -> Colour:
     return median_colour(page, 8 if min(page.size) > 256 else 1)
 
 
-def encode_image(image: Image.Image, format_: str) -> tuple[bytes, str]:
-    """File content and suffix: JPEG for images from JPEG files, at a quality without visible loss, else PNG."""
+def encode_image(image: Image.Image, format_: str) -> LineFile:
+    """Write an image from a JPEG file as JPEG, at a quality without visible loss, any other as PNG."""
     buffer = io.BytesIO()
     if format_ == "JPEG":
         image.save(buffer, "JPEG", quality=95, subsampling=0)
-        return buffer.getvalue(), ".jpg"
+        return LineFile(buffer.getvalue(), ".jpg")
     image.save(buffer, "PNG")
-    return buffer.getvalue(), ".png"
+    return LineFile(buffer.getvalue(), ".png")

@@ -35,8 +35,6 @@ TEMPORARY = re.compile(
 _RESUMABLE_CHANGES = ("micro_batch_size", "gradient_checkpointing", "num_workers", "threads", "report_to")
 """Settings of the training section that do not change the result, so that a run may resume with others."""
 _TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
-_COMPARED = {"r": "r", "lora_alpha": "alpha", "use_dora": "variant", "use_rslora": "variant"}
-"""Keys of a saved adapter's config that must be as configured, and the settings of the adapter section for them."""
 
 _DETECTOR_DEFAULTS: Mapping[str, Any] = {"learning_rate": 1e-4, "batch_size": 1, "micro_batch_size": 1}
 """A detector's settings of the training section where the configuration has none: pages differ in size."""
@@ -191,6 +189,7 @@ def resolve(
     resumes = recorded is not None and run.has_begun
     for source in config.training.unlabelled:
         require_source(Path(source))
+    require_trackers(config.training.report_to)
     job = Job(config, config, run, overwrite, recorded if resumes else None, dataset)
     if is_detector_base(config.base):
         job = _with_detector(job, finds_lines=finds_lines)
@@ -212,16 +211,9 @@ def _with_detector(job: Job, *, finds_lines: bool) -> Job:
         raise ConfigError(message, code="base-is-detector", hint=hint)
     dataset = job.dataset or Dataset.open(config.dataset, fold=config.fold)
     require_layouts(dataset)
-    require_trackers(config.training.report_to)
     detector = RunFolder.to_find_lines_with(Path(config.base))
     _require_detector_settings(config)
-    training = config.training
-    missing = {
-        name: value
-        for name, value in _DETECTOR_DEFAULTS.items()
-        if name not in training.model_fields_set or getattr(training, name) is None
-    }
-    completed = config.model_copy(update={"training": training.model_copy(update=missing)})
+    completed = _with_training(config, _DETECTOR_DEFAULTS)
     if "every_steps" not in config.validation.model_fields_set:
         steps = total_steps(completed, len(training_samples(dataset, completed)))
         every = {"every_steps": max(1, steps // _DETECTOR_VALIDATIONS)}
@@ -249,7 +241,6 @@ def _with_reader(job: Job, recorded: RunConfig | None, known: Job | None) -> Job
     config = job.given
     if job.recorded is not None or not config.learns_alone:  # a new run that learns alone makes its dataset
         job = replace(job, dataset=_open_lines(config, job.dataset))
-    require_trackers(config.training.report_to)
     texts = read_other_texts(config.generation.language_model)
     start = (
         None if job.recorded or config.adapter.init_from is None else RunFolder.to_read_with(config.adapter.init_from)
@@ -282,9 +273,14 @@ def with_defaults(config: RunConfig, base: Base) -> RunConfig:
     defaults = {"learning_rate": learning_rate, **family.training_defaults(learning_rate)}
     if "micro_batch_size" in training.model_fields_set:  # which may not divide another batch size
         defaults.pop("batch_size", None)
-    missing = {name: value for name, value in defaults.items() if name not in training.model_fields_set}
-    training = training.model_copy(update=missing | {"learning_rate": learning_rate})
-    return config.model_copy(update={"base_revision": base.revision, "training": training})
+    return _with_training(config.model_copy(update={"base_revision": base.revision}), defaults)
+
+
+def _with_training(config: RunConfig, defaults: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration with defaults for the settings of the training section that nobody gave."""
+    given = {name for name in config.training.model_fields_set if getattr(config.training, name) is not None}
+    missing = {name: value for name, value in defaults.items() if name not in given}
+    return config.model_copy(update={"training": config.training.model_copy(update=missing)})
 
 
 def _open_lines(config: RunConfig, dataset: Dataset | None) -> Dataset:
@@ -394,27 +390,14 @@ def _require_same_shape(
 ) -> None:
     from dsocr.models.adapters import WITH_EXPERTS, read_adapter_config, target_modules_of, variant_of
 
-    adapter_settings, saved = config.adapter, read_adapter_config(adapter)
-    expected: dict[str, object] = {
-        "r": adapter_settings.r,
-        "lora_alpha": adapter_settings.alpha,
-        "use_dora": adapter_settings.variant == "dora",
-        "use_rslora": adapter_settings.variant == "rslora",
-    }
-    remedies = {}
-    for key, value in expected.items():
-        if (saved.get(key) or False) != value:
-            remedies[_COMPARED[key]] = variant_of(saved) if key.startswith("use_") else f"{saved[key]:g}"
-    targets = (
-        named.get(adapter_settings.target, adapter_settings.target),
-        experts if adapter_settings.target == WITH_EXPERTS else None,
-    )
+    ours, saved = config.adapter, read_adapter_config(adapter)
+    theirs = {"r": saved["r"], "alpha": saved["lora_alpha"], "variant": variant_of(saved)}
+    remedies = {name: value for name, value in theirs.items() if value != getattr(ours, name)}
+    targets = named.get(ours.target, ours.target), experts if ours.target == WITH_EXPERTS else None
     if (saved["target_modules"], saved.get("target_parameters") or None) != targets:
         remedies["target_modules"] = target_modules_of(saved)
     if remedies:
-        differences = ", ".join(
-            f"{name} {value}, not {getattr(adapter_settings, name)}" for name, value in remedies.items()
-        )
+        differences = ", ".join(f"{name} {value}, not {getattr(ours, name)}" for name, value in remedies.items())
         settings = " ".join(setting(f"adapter.{name}", value) for name, value in remedies.items())
         raise ConfigError(
             f"adapter.init_from: the adapter has {differences}",

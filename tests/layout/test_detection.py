@@ -62,8 +62,8 @@ def run(tmp_path: Path) -> RunFolder:
 @pytest.mark.parametrize("turn", ["counterclockwise", pytest.param("clockwise", marks=pytest.mark.slow)])
 def test_lines_along_the_side_are_where_they_are_on_the_upright_page(turn: str) -> None:
     image = turned(turn)
-    upright = [line.outline for line in detect_lines(encode_image(turned("upright"), "PNG")[0], "page")]
-    lines = [line.outline for line in detect_lines(encode_image(image, "PNG")[0], "page")]
+    upright = [line.outline for line in detect_lines(encode_image(turned("upright"), "PNG").content, "page")]
+    lines = [line.outline for line in detect_lines(encode_image(image, "PNG").content, "page")]
     assert len(lines) == len(upright) == LINES
     assert all(line is not None and quarter_turns(line) == -1 for line in lines)
     assert lies_on_side([line for line in lines if line is not None])
@@ -115,5 +115,5 @@ def test_a_note_along_the_side_does_not_turn_the_page() -> None:
 
 def test_lines_that_are_too_small_are_an_error_and_others_are_found() -> None:
     with raises_code("lines-too-small"):
-        detect_lines(encode_image(draw_text(rows=200, columns=5), "PNG")[0], "page")
-    assert len(detect_lines(encode_image(draw_text(rows=40, columns=3), "PNG")[0], "page")) == 120
+        detect_lines(encode_image(draw_text(rows=200, columns=5), "PNG").content, "page")
+    assert len(detect_lines(encode_image(draw_text(rows=40, columns=3), "PNG").content, "page")) == 120

@@ -108,7 +108,7 @@ def run(
     """Run a command, print its result, and return the exit code."""
     from dsocr.io.processes import rank_and_count
 
-    called, bound, _ = _parse(tokens)
+    called, bound = _parse(tokens)
     words, _, _ = app.parse_commands(tokens)
     if not words or words[0] not in COMMANDS:  # help or version
         called(*bound.args, **bound.kwargs)
@@ -131,10 +131,10 @@ def run(
     return int(chosen.fails(result))
 
 
-def _parse(tokens: tuple[str, ...]) -> tuple[Callable[..., Any], inspect.BoundArguments, object]:
+def _parse(tokens: tuple[str, ...]) -> tuple[Callable[..., Any], inspect.BoundArguments]:
     """Parse a command line. Raises ConfigError."""
     try:
-        called, bound, ignored = app.parse_args(tokens)
+        called, bound, _ = app.parse_args(tokens)
     except UnknownCommandError as error:
         word = (error.unused_tokens or tokens)[0]
         likely = get_close_matches(word, COMMANDS, n=1)
@@ -149,7 +149,7 @@ def _parse(tokens: tuple[str, ...]) -> tuple[Callable[..., Any], inspect.BoundAr
         hint = f"did you mean {nearest}" if nearest else f"`dsocr {tokens[0]} --help` explains the options"
         message = explained[:1].lower() + explained[1:].rstrip(".")
         raise ConfigError(message, code="option-invalid", hint=hint) from None
-    return called, bound, ignored
+    return called, bound
 
 
 def _after_interrupt(interrupt: KeyboardInterrupt, name: str, given: Mapping[str, Any]) -> list[str]:

@@ -412,7 +412,7 @@ def _write_page(document: "pikepdf.Pdf", index: int, page: Page, font: "pikepdf.
     decoded = decode_image(content, name=page.where)
     image = decoded.image
     if not (decoded.as_stored and decoded.format == "JPEG"):
-        content, _ = encode_image(image, decoded.format)
+        content = encode_image(image, decoded.format).content
     scale = _points_per_pixel(page, image)
     width, height = image.width * scale, image.height * scale
     text = "".join(_draw_line(line, page, image.height, scale) for line in page.transcribed_lines)

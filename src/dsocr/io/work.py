@@ -103,28 +103,23 @@ def listed_files(card: Path, format_: str) -> list[str] | None:
 
 
 @contextmanager
-def writing_file(path: Path, *, flushed: bool = True) -> Iterator[TextIO]:
-    """Open a UTF-8 file that replaces `path` once it is complete; an error leaves no trace.
-
-    A file that need not survive a power cut is not `flushed` to disk.
-    """
+def writing_file(path: Path) -> Iterator[TextIO]:
+    """Open a UTF-8 file that replaces `path` once it is complete; an error leaves no trace."""
     draft = _sibling(path)
     try:
         with draft.open("w", encoding="utf-8", newline="\n") as file:
             yield file
-            if flushed:
-                file.flush()
-                os.fsync(file.fileno())
+            file.flush()
+            os.fsync(file.fileno())
         rename(draft, path)
-        if flushed:
-            sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def write_file(path: Path, content: str | bytes, *, flushed: bool = True) -> None:
+def write_file(path: Path, content: str | bytes) -> None:
     """Write a file, texts as UTF-8: a crash leaves the old content or the new."""
-    with writing_file(path, flushed=flushed) as file:
+    with writing_file(path) as file:
         file.buffer.write(content if isinstance(content, bytes) else content.encode("utf-8"))
 
 

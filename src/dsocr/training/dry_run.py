@@ -11,6 +11,7 @@ import psutil
 import torch
 
 from dsocr.config import RunConfig, load_run_config
+from dsocr.console import format_bytes
 from dsocr.data.dataset import training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, for_command_line
@@ -251,8 +252,3 @@ def measure_training(setup: Setup, config: RunConfig, lengths: Sequence[int]) ->
     workers = config.training.num_workers
     seconds = max(min(spent), opening / workers) if workers else min(spent) + opening
     return Measurement(name, size, seconds, peak_memory(setup.device.type), free)
-
-
-def format_bytes(size: int) -> str:
-    """Format memory for people, e.g. `14.6 GiB`."""
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
