@@ -72,6 +72,8 @@ ROW = '{"image": "a.png", "text": "строка"}\n'
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2048)
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
 NO_ANNOTATIONS = '[{"id": 1, "data": {"image": "a.png"}, "annotations": []}]'
+METS = "<mets xmlns='http://www.loc.gov/METS/'/>"
+SHARES = "0.8/0.1/0.1"
 ZIP = zipped({"a.png": png(), "a.txt": "строка".encode()})
 
 
@@ -79,169 +81,109 @@ def at(source: str, **options: Any) -> dict[str, Any]:
     return {"source": source, **options}
 
 
-CASES: dict[str, tuple[str, Files, Mapping[str, Any], Files, Mapping[str, Any]]] = {
-    "a wrong folder": ("input-missing", SCANS, at("scnas"), {}, at("scans")),
-    "a file in place of its folder": ("source-is-image", LINE, at("a.png"), {}, {}),
-    "nothing but images": ("no-format-found", IMAGE, {}, LINE, {}),
-    "nothing transcribed": ("not-transcribed", LINE | {"a.txt": " "}, {}, LINE, {}),
-    "an empty folder": ("no-format-found", {}, {}, LINE, {}),
-    "an empty image": ("no-samples", LINE | {"a.png": ""}, {}, LINE, {}),
-    "an image that is a text": ("no-samples", LINE | {"a.png": "404 Not Found"}, {}, LINE, {}),
-    "XML that is HTML": ("no-format-found", XML | {"p.xml": "<html><body>Sign in</body></html>"}, {}, XML, {}),
-    "XML cut off": ("no-samples", XML | {"p.xml": ALTO[:-60]}, {}, XML, {}),
-    "millimetres": ("no-samples", XML | {"p.xml": alto(alto_line("строка"), unit="mm10")}, {}, XML, {}),
-    "images left elsewhere": (
-        "no-samples",
-        {"s/p.xml": ALTO, "t/p.png": picture},
-        at("s"),
-        {"s/p.png": picture},
-        at("s"),
-    ),
-    "two formats": ("formats-mixed", XML | {"page/p.xml": page_xml("")}, {}, {}, {"format": "alto"}),
-    "another layer": ("layer-unknown", XML, {"layer": "kraken"}, {}, {}),
-    "a Word document": (
-        "file-kind-unread",
-        IMAGE | {"a.docx": "PK"},
-        at("a.docx"),
-        {"a.xlsx": full_workbook},
-        at("a.xlsx"),
-    ),
-    "an old workbook": (
-        "file-kind-unread",
-        IMAGE | {"a.xls": ""},
-        at("a.xls"),
-        {"a.xlsx": full_workbook},
-        at("a.xlsx"),
-    ),
-    "a locked workbook": ("no-samples", IMAGE | {"a.xlsx": OLE}, at("a.xlsx"), {"a.xlsx": full_workbook}, at("a.xlsx")),
-    "columns of other names": (
+NOTHING: Files = {}
+Case = tuple[str, Files, Mapping[str, Any], Files, Mapping[str, Any]]
+
+
+def mistake(
+    code: str,
+    files: Files,
+    options: Mapping[str, Any] = NOTHING,
+    more: Files = NOTHING,
+    right: Mapping[str, Any] = NOTHING,
+) -> Case:
+    """The error of files and options, and the files and options that mend it."""
+    return code, files, options, more, right
+
+
+XLSX = {"a.xlsx": full_workbook}
+CASES: dict[str, Case] = {
+    "a wrong folder": mistake("input-missing", SCANS, at("scnas"), right=at("scans")),
+    "a file in place of its folder": mistake("source-is-image", LINE, at("a.png")),
+    "nothing but images": mistake("no-format-found", IMAGE, more=LINE),
+    "nothing transcribed": mistake("not-transcribed", LINE | {"a.txt": " "}, more=LINE),
+    "an empty folder": mistake("no-format-found", {}, more=LINE),
+    "an image that is a text": mistake("no-samples", LINE | {"a.png": "404 Not Found"}, more=LINE),
+    "XML that is HTML": mistake("no-format-found", XML | {"p.xml": "<html><body>Sign in</body></html>"}, more=XML),
+    "XML cut off": mistake("no-samples", XML | {"p.xml": ALTO[:-60]}, more=XML),
+    "millimetres": mistake("no-samples", XML | {"p.xml": alto(alto_line("строка"), unit="mm10")}, more=XML),
+    "images left elsewhere": mistake("no-samples", {"s/p.xml": ALTO}, at("s"), {"s/p.png": picture}, at("s")),
+    "two formats": mistake("formats-mixed", XML | {"page/p.xml": page_xml("")}, right={"format": "alto"}),
+    "another layer": mistake("layer-unknown", XML, {"layer": "kraken"}),
+    "a Word document": mistake("file-kind-unread", IMAGE | {"a.docx": "PK"}, at("a.docx"), XLSX, at("a.xlsx")),
+    "a locked workbook": mistake("no-samples", IMAGE | {"a.xlsx": OLE}, at("a.xlsx"), XLSX, at("a.xlsx")),
+    "an empty workbook": mistake("no-samples", IMAGE | {"a.xlsx": empty_workbook}, at("a.xlsx"), XLSX, at("a.xlsx")),
+    "columns of other names": mistake(
         "column-role-unknown",
         IMAGE | {"t.csv": "scan,words\na.png,строка\n"},
         at("t.csv", columns={"image": "picture"}),
-        {},
-        at("t.csv", columns={"image": "scan", "text": "words"}),
+        right=at("t.csv", columns={"image": "scan", "text": "words"}),
     ),
-    "an unknown role": (
-        "column-role-unknown",
-        IMAGE | TABLE,
-        at("t.csv", columns={"picture": "image"}),
-        {},
-        at("t.csv"),
+    "an unknown role": mistake(
+        "column-role-unknown", IMAGE | TABLE, at("t.csv", columns={"picture": "image"}), right=at("t.csv")
     ),
-    "another encoding": (
+    "another encoding": mistake(
         "no-samples",
         IMAGE | {"t.csv": "image,text\na.png,строка о чём-то\n".encode("cp1251")},
         at("t.csv", columns={"text": "text"}),
-        {},
-        at("t.csv", encoding="cp1251"),
+        right=at("t.csv", encoding="cp1251"),
     ),
-    "an unknown encoding": ("encoding-unknown", LINE, {"encoding": "windows"}, {}, {"encoding": "cp1251"}),
-    "another archive": ("archive-unsupported", {"a.rar": "Rar!"}, at("a.rar"), SCANS, at("scans")),
-    "half an archive": ("archive-damaged", {"s.zip": ZIP[: len(ZIP) // 2]}, at("s.zip"), {"s.zip": ZIP}, at("s.zip")),
-    "a locked PDF": ("no-samples", {"locked": locked_pdf, "plain": make_pdf}, at("locked"), {}, at("plain")),
-    "a pattern without matches": ("pattern-matches-nothing", ANNA, {"writer": r"(\d+)-"}, {}, {"writer": r"(\w+)_"}),
-    "a broken pattern": ("bad-pattern", ANNA, {"writer": "(anna"}, {}, {"writer": "(anna)"}),
-    "fractions of more than all": ("bad-fractions", ANNA, {"split": "0.8/0.2/0.2"}, {}, {"split": "1/0/0"}),
-    "too few pages": (
-        *("too-few-groups", {"": two_pages}, {"split": "0.8/0.1/0.1"}, {}),
-        {"split": "0.8/0.1/0.1", "split_by": "text"},
+    "an unknown encoding": mistake("encoding-unknown", LINE, {"encoding": "windows"}, right={"encoding": "cp1251"}),
+    "two bytes a letter": mistake(
+        "no-samples", LINE | {"a.txt": "строка о чём-то".encode("utf-16")}, right={"encoding": "utf-16"}
     ),
-    "no regions": (
-        "option-without-regions",
-        {"p.png": picture, "t.csv": BOX},
-        {"unit": "region"},
-        {},
-        {"unit": "line"},
+    "another archive": mistake("archive-unsupported", {"a.rar": "Rar!"}, at("a.rar"), SCANS, at("scans")),
+    "half an archive": mistake("archive-damaged", {"s.zip": ZIP[: len(ZIP) // 2]}, at("s.zip"), SCANS, at("scans")),
+    "a locked archive": mistake("archive-encrypted", {"l.zip": locked(ZIP)}, at("l.zip"), SCANS, at("scans")),
+    "an archive in an archive": mistake(
+        "no-format-found", {"o.zip": zipped({"s.zip": ZIP})}, at("o.zip"), {"s.zip": ZIP}, at("s.zip")
     ),
-    "output into the source": (
-        *("output-overlaps-source", SCANS, at("scans", output=""), {}),
-        at("scans", output="new"),
+    "a locked PDF": mistake("no-samples", {"s": locked_pdf}, at("s"), SCANS, at("scans")),
+    "a PDF without texts": mistake("no-format-found", {"s": pdf_without_texts}, at("s"), SCANS, at("scans")),
+    "a DjVu book": mistake("file-kind-unread", {"b/b.djvu": "AT&TFORM"}, at("b/b.djvu"), SCANS, at("scans")),
+    "a folder of DjVu books": mistake("no-format-found", {"b/b.djvu": "AT&TFORM"}, at("b"), SCANS, at("scans")),
+    "a pattern without matches": mistake(
+        "pattern-matches-nothing", ANNA, {"writer": r"(\d+)-"}, right={"writer": r"(\w+)_"}
     ),
-    "output over something else": (
+    "a broken pattern": mistake("bad-pattern", ANNA, {"writer": "(anna"}, right={"writer": "(anna)"}),
+    "fractions of more than all": mistake("bad-fractions", ANNA, {"split": "0.8/0.2/0.2"}),
+    "too few pages": mistake("too-few-groups", {"": two_pages}, {"split": SHARES}),
+    "no regions": mistake("option-without-regions", {"p.png": picture, "t.csv": BOX}, {"unit": "region"}),
+    "output into the source": mistake(
+        "output-overlaps-source", SCANS, at("scans", output=""), right=at("scans", output="new")
+    ),
+    "output over something else": mistake(
         "output-occupied",
         SCANS | {"thesis/chapter.txt": "text"},
         at("scans", output="thesis", overwrite=True),
-        {},
-        at("scans", output="new"),
+        right=at("scans", output="new"),
     ),
-    "a locked archive": ("archive-encrypted", {"l.zip": locked(ZIP)}, at("l.zip"), SCANS, at("scans")),
-    "an archive in an archive": (
-        "no-format-found",
-        {"o.zip": zipped({"s.zip": ZIP})},
-        at("o.zip"),
-        {"s.zip": ZIP},
-        at("s.zip"),
+    "an output that is a file": mistake(
+        "output-occupied", SCANS | {"mine": "text"}, at("scans", output="mine"), right=at("scans", output="new")
     ),
-    "two bytes a letter": (
-        *("no-samples", LINE | {"a.txt": "строка о чём-то".encode("utf-16")}, {}, {}),
-        {"encoding": "utf-16"},
+    "JSON lines cut off": mistake(
+        "no-samples", IMAGE | {"t.jsonl": ROW + ROW[:12]}, at("t.jsonl"), {"t.jsonl": ROW}, at("t.jsonl")
     ),
-    "JSON lines cut off": (
-        "no-samples",
-        IMAGE | {"t.jsonl": ROW + ROW[:12]},
-        at("t.jsonl"),
-        {"t.jsonl": ROW},
-        at("t.jsonl"),
+    "JSON of something else": mistake(
+        "column-role-unknown", IMAGE | {"t.json": '{"hello": 1}'}, at("t.json"), TABLE, at("t.csv")
     ),
-    "JSON of something else": (
-        "column-role-unknown",
-        IMAGE | {"t.json": '{"hello": 1}'},
-        at("t.json"),
-        TABLE,
-        at("t.csv"),
+    "hOCR files": mistake("no-format-found", {"p.hocr": "<html><div class='ocr_page'/></html>"}, more=XML),
+    "pages without lines": mistake("not-transcribed", XML | {"p.xml": page_xml('<TextRegion id="r"/>')}, more=XML),
+    "an empty table": mistake("no-samples", IMAGE | {"t.csv": ""}, at("t.csv"), TABLE, at("t.csv")),
+    "a table of its first row": mistake(
+        "not-transcribed", IMAGE | {"t.csv": "image,text\n"}, at("t.csv"), TABLE, at("t.csv")
     ),
-    "hOCR files": (
-        "no-format-found",
-        {"p.png": picture, "p.hocr": "<html><div class='ocr_page'/></html>"},
-        {},
-        XML,
-        {},
+    "an unknown format": mistake("format-unknown", LINE, {"format": "transkribus"}, right={"format": "pairs"}),
+    "an unknown unit of splits": mistake("unit-unknown", LINE, {"split_by": "folder"}, right={"split_by": "text"}),
+    "a book in one text": mistake("no-samples", LINE | {"a.txt": "x" * 200_000}, more=LINE),
+    "an export without annotations": mistake(
+        "not-transcribed", IMAGE | {"p.json": NO_ANNOTATIONS}, at("p.json"), LINE, {"format": "pairs"}
     ),
-    "a DjVu book": ("file-kind-unread", {"b/b.djvu": "AT&TFORM"}, at("b/b.djvu"), {"saved": make_pdf}, at("saved")),
-    "a folder of DjVu books": ("no-format-found", {"b/b.djvu": "AT&TFORM"}, at("b"), {"saved": make_pdf}, at("saved")),
-    "a shortcut": ("file-kind-unread", SCANS | {"scans.lnk": "L"}, at("scans.lnk"), {}, at("scans")),
-    "a PDF without texts": ("no-format-found", {"s": pdf_without_texts}, at("s"), {"s": make_pdf}, at("s")),
-    "pages without lines": ("not-transcribed", XML | {"p.xml": page_xml('<TextRegion id="r"/>')}, {}, XML, {}),
-    "a split in words": ("bad-fractions", LINE, {"split": "all"}, {}, {"split": "1/0/0"}),
-    "an output that is a file": (
-        *("output-occupied", SCANS | {"mine": "text"}, at("scans", output="mine"), {}),
-        at("scans", output="new"),
+    "a damaged Parquet file": mistake("no-samples", {"d/d.parquet": b"PAR1xxxx"}, at("d"), SCANS, at("scans")),
+    "an image of a telephone under another name": mistake(
+        "no-samples", {"a.jpg": HEIC, "a.txt": "строка"}, more={"a.jpg": picture}
     ),
-    "an empty table": ("no-samples", IMAGE | {"t.csv": ""}, at("t.csv"), TABLE, at("t.csv")),
-    "a table of its first row": ("not-transcribed", IMAGE | {"t.csv": "image,text\n"}, at("t.csv"), TABLE, at("t.csv")),
-    "a table without texts": (
-        "not-transcribed",
-        IMAGE | {"t.csv": "image,text\na.png,\n"},
-        at("t.csv"),
-        TABLE,
-        at("t.csv"),
-    ),
-    "an empty workbook": (
-        "no-samples",
-        IMAGE | {"a.xlsx": empty_workbook},
-        at("a.xlsx"),
-        {"a.xlsx": full_workbook},
-        at("a.xlsx"),
-    ),
-    "an unknown format": ("format-unknown", LINE, {"format": "transkribus"}, {}, {"format": "pairs"}),
-    "an unknown unit of splits": ("unit-unknown", LINE, {"split_by": "folder"}, {}, {"split_by": "text"}),
-    "a book in one text": ("no-samples", LINE | {"a.txt": "x" * 200_000}, {}, LINE, {}),
-    "an export without annotations": (
-        *("not-transcribed", IMAGE | {"p.json": NO_ANNOTATIONS}, at("p.json"), LINE),
-        {"format": "pairs"},
-    ),
-    "a damaged Parquet file": ("no-samples", {"d/d.parquet": b"PAR1xxxx"}, at("d"), SCANS, at("scans")),
-    "an image of a telephone under another name": (
-        "no-samples",
-        {"a.jpg": HEIC, "a.txt": "строка"},
-        {},
-        {"a.jpg": picture},
-        {},
-    ),
-    "METS of no pages": (
-        *("mets-empty", {"m.xml": "<mets xmlns='http://www.loc.gov/METS/'/>"}, at("m.xml"), SCANS),
-        at("scans"),
-    ),
+    "METS of no pages": mistake("mets-empty", {"m.xml": METS}, at("m.xml"), SCANS, at("scans")),
 }
 
 

@@ -1,6 +1,7 @@
 """Dataset folders: read with errors that name file and line, regrouped by fold, and never written over by mistake."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,14 +23,19 @@ from tests.data.making import write, write_pages
 from tests.raising import raises_code
 
 
-@pytest.fixture
-def pages(tmp_path: Path) -> Path:
-    return write_pages(tmp_path / "source", ["anna_1", "boris_1", "vera_1"], lines=1)
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pages(tmp_path_factory.mktemp("pages") / "source", ["anna_1", "boris_1", "vera_1"], lines=1)
+
+
+@pytest.fixture(scope="module")
+def prepared(pages: Path) -> Path:
+    return prepare(pages, pages.with_name("prepared"), writer="(.+)_").folder
 
 
 @pytest.fixture
-def folder(pages: Path, tmp_path: Path) -> Path:
-    return prepare(pages, tmp_path / "out", writer="(.+)_").folder
+def folder(prepared: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(prepared, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +46,6 @@ def folder(pages: Path, tmp_path: Path) -> Path:
         pytest.param('{"text": "т"}', "bad-metadata", id="no file name"),
         pytest.param('{"file_name": "a.png"}', "bad-metadata", id="no text"),
         pytest.param('{"file_name": "a.png", "text": 1}', "bad-metadata", id="number as text"),
-        pytest.param('{"file_name": "a.png", "text": null}', "bad-metadata", id="null as text"),
         pytest.param('{"file_name": "a.png", "text": "т", "bbox": ["1"]}', "bad-metadata", id="words as box"),
         pytest.param('{"file_name": "../../a.png", "text": "т"}', "path-outside", id="path out of the folder"),
         pytest.param('{"file_name": "/etc/passwd", "text": "т"}', "path-outside", id="absolute path"),
@@ -95,10 +100,6 @@ def test_a_split_that_lost_samples_is_an_error(pages: Path, tmp_path: Path, fold
     assert [sample.id for sample in dataset.samples(Split.TEST, {kept})] == ([] if fold else [kept])
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
 def test_a_dataset_is_overwritten_only_when_asked_and_only_by_a_whole_one(pages: Path, tmp_path: Path) -> None:
     def seed() -> Any:
         return json.loads((tmp_path / "out/dataset.json").read_text("utf-8"))["seed"]
@@ -111,7 +112,7 @@ def test_a_dataset_is_overwritten_only_when_asked_and_only_by_a_whole_one(pages:
         prepare(pages, tmp_path / "out", seed=2, split_by="given", overwrite=True)
     assert seed() == 1
     prepare(pages, tmp_path / "out", seed=2, overwrite=True)
-    assert (seed(), names(tmp_path)) == (2, ["out", "source"])
+    assert (seed(), [path.name for path in tmp_path.iterdir()]) == (2, ["out"])
 
 
 @pytest.mark.parametrize(
@@ -132,16 +133,17 @@ def test_what_is_not_a_dataset_is_never_touched(
     assert kept.read_text(encoding="utf-8") == content
 
 
-def test_a_dataset_inside_its_source_is_not_read_again(pages: Path) -> None:
+def test_a_dataset_inside_its_source_is_not_read_again(pages: Path, tmp_path: Path) -> None:
+    pages = shutil.copytree(pages, tmp_path / "source")
     first = prepare(pages, pages / "dataset").card
     assert prepare(pages, pages / "dataset", overwrite=True).card.splits == first.splits
 
 
 @pytest.fixture(scope="module")
 def folded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four folds of two writers each, two lines a writer."""
+    """Four folds of two writers each, a line a writer."""
     folder = tmp_path_factory.mktemp("folds")
-    source = write_pages(folder / "source", [f"{writer}_1" for writer in "abcdefgh"], lines=2)
+    source = write_pages(folder / "source", [f"{writer}_1" for writer in "abcdefgh"], lines=1)
     return prepare(source, folder / "out", writer="(.)_", folds=4).folder
 
 
@@ -169,7 +171,7 @@ def test_every_sample_is_tested_once_and_no_writer_crosses(folded: Path) -> None
         tested.update(sample.id for sample in dataset.samples(Split.TEST))
         assert {sample.fold for sample in dataset.samples(Split.TEST)} == {fold}
         assert not {finding.code for finding in check_dataset(dataset)} & {"writer-crosses", "hash-differs"}
-    assert (len(tested), set(tested.values())) == (16, {1})
+    assert (len(tested), set(tested.values())) == (8, {1})
 
 
 def test_the_folders_are_split_by_the_first_fold(folded: Path) -> None:
@@ -178,14 +180,14 @@ def test_the_folders_are_split_by_the_first_fold(folded: Path) -> None:
     assert all(plain.samples(split) == first.samples(split) for split in Split)
 
 
-def test_a_missing_fold_is_an_error(folded: Path, folder: Path, tmp_path: Path) -> None:
+def test_a_missing_fold_is_an_error(folded: Path, folder: Path, pages: Path, tmp_path: Path) -> None:
     for fold in (0, 5):
         with raises_code("bad-fold"):
             Dataset.open(folded, fold=fold)
     assert "fold" not in json.loads((folder / "train/metadata.jsonl").read_text("utf-8").splitlines()[0])
     with raises_code("no-folds"):
         Dataset.open(folder, fold=2)
-    out = prepare(tmp_path / "source", tmp_path / "folds", folds=3).folder
+    out = prepare(pages, tmp_path / "folds", folds=3).folder
     write(out / "test/metadata.jsonl", '{"file_name": "images/a.png", "text": "т"}')
     with raises_code("bad-fold"):
         Dataset.open(out, fold=2).samples(Split.TRAIN)
@@ -198,7 +200,7 @@ def samples(writers: Sequence[str | None]) -> list[Sample]:
     ]
 
 
-@given(st.lists(st.sampled_from(["anna", "boris", None]), min_size=1, max_size=60), st.booleans(), st.integers(0, 99))
+@given(st.lists(st.sampled_from(["anna", "boris", None]), min_size=1, max_size=20), st.booleans(), st.integers(0, 9))
 def test_every_sample_joins_once_in_an_order_that_the_seed_decides(
     writers: list[str | None], whole_writers: bool, seed: int
 ) -> None:
