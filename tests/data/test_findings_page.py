@@ -18,20 +18,22 @@ from PIL import Image
 from dsocr.data import check as page_module
 from dsocr.data.check import Findings, check_dataset, histogram
 from dsocr.data.dataset import Dataset
-from tests.conftest import rendering
 from tests.html_pages import Page
+
+AXES = Figure().subplots()
 
 
 @example([5])
 @example([5, 5, 5])
 @example([0, 0])
 @example([1, 1_000_000])
-@settings(max_examples=10)
+@settings(max_examples=8)
 @given(st.lists(st.one_of(st.integers(0, 10_000), st.floats(0, 1e6, allow_nan=False)), min_size=1, max_size=60))
 def test_a_histogram_counts_every_value(values: list[float]) -> None:
     chart = histogram(values, "Width", "pixels")
     assert chart is not None
-    axes = Figure().subplots()
+    axes = AXES
+    axes.clear()
     chart.paint(axes)
     bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     assert sum(bar.get_height() for bar in bars) == len(values)
@@ -74,8 +76,7 @@ def findings(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> F
 
 @pytest.fixture(scope="module")
 def html(findings: Findings) -> str:
-    with rendering():
-        return findings.to_html()
+    return findings.to_html()
 
 
 def test_page_shows_findings_remedies_charts_and_every_place(findings: Findings, html: str) -> None:

@@ -46,16 +46,15 @@ def test_every_letter_can_be_written() -> None:
     assert set(load_alphabet()) <= set(CHARACTERS)
 
 
-@pytest.mark.parametrize("character", sorted(load_alphabet()))
-def test_every_variant_leaves_ink(character: str) -> None:
-    for seed in range(4):
-        assert draw(character, seed).ink.max() > 0.3, seed
+def test_every_letter_leaves_ink() -> None:
+    for seed, character in enumerate(sorted(load_alphabet())):
+        assert draw(character, seed).ink.max() > 0.3, character
 
 
 def test_a_line_depends_on_its_seed_alone(sheets: Sheets) -> None:
     def line(seed: int) -> bytes:
         rng = np.random.default_rng(seed)
-        return finish_line(draw("Марья Петровна", seed), draw("въ домъ", seed), sheets, rng).tobytes()
+        return finish_line(draw("Марья", seed), draw("въ", seed), sheets, rng).tobytes()
 
     assert line(5) == line(5)
     assert line(5) != line(6)
@@ -92,7 +91,7 @@ def test_joins_survive_the_bending_of_a_picture() -> None:
     for start in range(30, 270, 40):
         ink[104:144, start : start + 6] = 1
     cells = [Cell(letter, 20 + 40 * place, 60 + 40 * place) for place, letter in enumerate("минуты")]
-    for seed in range(6):
+    for seed in range(2):
         letters = Letters(np.random.default_rng(seed), bend=0.2, unsteady=0.05)
         bent = bend_picture(Written(ink, 144, 40.0), cells, 0.0, letters)
         labels, count = ndimage.label(bent.ink > 0.4, np.ones((3, 3)))
@@ -157,7 +156,7 @@ def test_warping_keeps_the_text_inside() -> None:
     ink = np.zeros((240, 400), dtype=np.float32)
     ink[104:144, 20:380:20] = 1
     ink[104:144, 25:380:20] = 1
-    for seed in range(8):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
         warped = warp(Written(ink, 144, 40.0), random_style(rng), rng)
         assert warped.ink.max() > 0.9
@@ -166,10 +165,8 @@ def test_warping_keeps_the_text_inside() -> None:
 
 def test_strokes_are_taken_from_a_sheet() -> None:
     grey = np.full((96, 600), 200, dtype=np.uint8)
-    grey[40:60, 50:550:12] = 60
-    grey[40:60, 51:550:12] = 60
-    grey[40:60, 52:550:12] = 60
-    grey[40:60, 53:550:12] = 60
+    for place in range(50, 54):
+        grey[40:60, place:550:12] = 60
     sheet = clean_sheet(Image.fromarray(grey), np.random.default_rng(1))
     assert sheet is not None
     assert sheet.ink == pytest.approx(0.3, abs=0.1)
@@ -197,13 +194,13 @@ def test_lines_that_cannot_be_read_are_dropped(capsys: pytest.CaptureFixture[str
 
 
 def test_lines_hold_no_obscenities_and_both_spellings() -> None:
-    texts = [ArchiveTexts(WORDS).line(np.random.default_rng(seed)) for seed in range(400)]
+    texts = [ArchiveTexts(WORDS).line(np.random.default_rng(seed)) for seed in range(150)]
     assert all(texts)
     assert max(map(len, texts)) <= 64
     assert not [text for text in texts if "хуй" in text.lower()]
     assert any("ъ " in text or "ѣ" in text for text in texts)
     assert set("".join(texts)) <= set(CHARACTERS)
-    assert sum(map(can_write, texts)) > 390
+    assert sum(map(can_write, texts)) > 145
 
 
 @pytest.mark.parametrize(

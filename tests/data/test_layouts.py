@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-import dsocr
 from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.layouts import read_layout
@@ -63,16 +62,17 @@ def kind(item: Line) -> str:
     return "/".join([item.region.kind if item.region else "", item.kind])
 
 
-def test_a_scan_of_more_pixels_than_a_reader_takes_is_a_layout(tmp_path: Path) -> None:
+def test_a_scan_of_more_pixels_than_a_reader_takes_is_a_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if the dataset that is overwritten had refused it."""
-    size, small = (8000, 5100), (100, 50)
+    size, small = (400, 255), (100, 50)
+    monkeypatch.setattr("dsocr.data.layouts.MAX_PIXELS", 100_000)
     for name, pixels in (("a", size), ("b", small)):
         scan = f'<TextRegion id="main">{line("l1", box(10, 10, 80, 20), "Глава")}</TextRegion>'
         write(tmp_path / "scans" / f"{name}.xml", page_xml(scan, image=f"{name}.png", size=pixels))
         Image.new("L", pixels, 250).save(tmp_path / "scans" / f"{name}.png", compress_level=1)
     pages = prepare(tmp_path / "scans", tmp_path / "out", unit="page", split="1/0/0", workers=1)
     (refused,) = pages.report.skipped
-    assert "too large for a sample: 8000x5100 pixels, the limits are 40 megapixels" in refused.message
+    assert "too large for a sample: 400x255 pixels" in refused.message
     dataset = prepare(tmp_path / "scans", tmp_path / "out", unit="layout", split="1/0/0", workers=1, overwrite=True)
     assert {read_layout(sample).size for sample in dataset} == {size, small}
     assert "unreadable-image" not in {finding.code for finding in check_dataset(dataset, workers=1)}
@@ -150,14 +150,6 @@ def test_whole_pages_for_a_reader_keep_their_layout_too(tmp_path: Path) -> None:
 def test_a_sample_without_a_layout_says_so(small_dataset: Path) -> None:
     with raises_code("layout-missing"):
         read_layout(next(iter(Dataset.open(small_dataset))))
-
-
-def test_a_reader_learns_from_no_layouts(tmp_path: Path) -> None:
-    pages = [ORDER + REGIONS] * 3
-    dataset = prepared(tmp_path, *pages)
-    with raises_code("dataset-is-layout"):
-        dsocr.train(dataset=dataset, base="nano", output=tmp_path / "run", max_steps=1, preflight=False)
-    assert not (tmp_path / "run").exists()
 
 
 def test_pages_without_text_are_no_mistake_of_a_layout(tmp_path: Path) -> None:

@@ -249,14 +249,6 @@ def test_names_that_are_counted_anew_in_each_folder_say_nothing_about_writers() 
     assert suggest_patterns([*names, "Петров П/строка 7.tif"])[0][0] == pattern
 
 
-def test_the_text_policy_is_applied_and_recorded(tmp_path: Path) -> None:
-    pair(tmp_path / "s", "a", "и\u0306  од \n")
-    for name, policy, text in (("nfc", TextPolicy(), "й од"), ("raw", TextPolicy("keep", "keep"), "и\u0306  од \n")):
-        dataset = prepare(tmp_path / "s", tmp_path / name, split="1/0/0", text_policy=policy)
-        assert dataset.card.text_policy == policy.as_dict()
-        assert [sample.text for sample in Dataset.open(tmp_path / name)] == [text]
-
-
 def test_overwriting_with_more_data_leaves_every_writer_where_it_was(pages: Path, tmp_path: Path) -> None:
     before = splits_by(prepare(pages, tmp_path / "out", writer="(.+)_"), "writer")
     write_pages(pages, [f"new{number}_1" for number in range(7)], lines=1)
