@@ -139,8 +139,8 @@ def _is_table(grid: Grid, items: Sequence[Item]) -> bool:
     if beside < MIN_ROWS or 2 * beside < len(filled):
         return False
     if grid.is_drawn:
-        inner = sum(border.is_drawn for border in grid.columns.borders)
-        return inner >= 2 and len(used) >= (2 if inner >= MIN_COLUMNS else MIN_COLUMNS)
+        drawn = sum(border.is_drawn for border in grid.columns.borders)
+        return len(used) >= (2 if drawn >= MIN_COLUMNS else MIN_COLUMNS)
     short = sum(median_width(members) <= 2 * NUMBER * grid.height for members in used)
     return len(used) >= MIN_COLUMNS and 2 * short >= len(used)
 
