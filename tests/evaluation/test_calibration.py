@@ -187,7 +187,6 @@ def test_correct_lines_need_no_checking() -> None:
     assert report.estimate_summary
 
 
-@pytest.mark.usefixtures("rendered_plots")
 def test_the_page_escapes_names_and_says_where_it_was_measured() -> None:
     page = render_calibration(report_on(judged()), "<b>run")
     assert "<b>run" not in page

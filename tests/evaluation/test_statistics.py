@@ -236,7 +236,7 @@ def test_degrees_of_freedom_are_those_of_the_matrix_formulas() -> None:
     assert linear_freedom(np.full(6, 100.0)) == pytest.approx(5)
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=9))
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=7))
 def test_the_test_of_the_typical_writer_enumerates_all_signs(rows: list[tuple[int, int]]) -> None:
     first, second = ([*map(float, column)] for column in zip(*rows, strict=True))
     tested, (ratio, ends) = signed_rank_test(paired(first, second)), typical_ratio(paired(first, second))
