@@ -5,7 +5,6 @@ the authors' code answered for each case. `fixtures/README.md` has the rules in 
 """
 
 import json
-import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,6 @@ HERE = Path(__file__).parent
 SHIPPED = [HERE / "fixtures" / "deepseek_ocr_v1", HERE / "fixtures" / "deepseek_ocr_2"]
 
 SPECIAL = {0: "<begin>", 1: "<end>", 2: "<pad>"}
-
-
-def fixture_stems() -> list[Path]:
-    """The fixtures to compare with: those in DSOCR_PARITY_FIXTURE, comma-separated, else the shipped ones."""
-    named = os.environ.get("DSOCR_PARITY_FIXTURE", "")
-    return [Path(stem.strip()) for stem in named.split(",") if stem.strip()] or SHIPPED
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,5 @@
-"""The authors' code and this one give the same pixels, logits and losses, from the picture on.
+"""The authors' code and this one give the same pixels, logits and losses, from the picture on."""
 
-DSOCR_PARITY_FIXTURE names other fixtures of the same form, comma-separated, each without its .json or .npz.
-"""
-
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +11,7 @@ from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.models.token_batches import collate
 from tests.making_models import deepseek_processor
-from tests.parity.rules import Fixture, fixture_stems, picture
+from tests.parity.rules import SHIPPED, Fixture, picture
 
 PIXELS, LOGITS, LOSS = 0.0, 2e-5, 1e-5
 
@@ -29,21 +25,8 @@ class Compared:
         self.base: BaseModel = load_base(str(folder))
 
     def encoder(self, case: dict[str, Any]) -> DeepseekProcessor:
-        encoder = deepseek_processor(
-            self.base, self._resolution_name(case), "<image>" + self.fixture.text(case["prompt"])
-        )
-        tiling = encoder.resolution.tiling
-        if tiling is None:
-            return encoder
-        # Other fixtures may stop at another number of tiles than any resolution that has a name.
-        tiling = replace(tiling, most=case.get("max_tiles", tiling.most))
-        return replace(encoder, resolution=replace(encoder.resolution, tiling=tiling))
-
-    def _resolution_name(self, case: dict[str, Any]) -> str:
-        if case["crop"]:
-            return "gundam"
-        names = {768: "small", 1024: "base"} if self.fixture.is_second else {512: "tiny", 640: "small"}
-        return (names | {1024: "base", 1280: "large"})[case["size"]]
+        resolution = "gundam" if case["crop"] else {512: "tiny", 768: "small", 1024: "base"}[case["size"]]
+        return deepseek_processor(self.base, resolution, "<image>" + self.fixture.text(case["prompt"]))
 
     def batch(self, case: dict[str, Any]) -> dict[str, Any]:
         encoder = self.encoder(case)
@@ -51,7 +34,7 @@ class Compared:
         return collate([encoded], encoder.pad_id, padding="right")
 
 
-@pytest.fixture(scope="module", params=fixture_stems(), ids=lambda stem: stem.name)
+@pytest.fixture(scope="module", params=SHIPPED, ids=lambda stem: stem.name)
 def compared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compared:
     return Compared(request.param, tmp_path_factory.mktemp("parity"))
 
