@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 
 
-def point(samples: int, cer: float, lines: int = 40, *, writers: int | None = None) -> CurvePoint:
+def point(samples: int, cer: float, lines: int = 40) -> CurvePoint:
     """Make a run whose errors are spread evenly over long lines, so that their rounding does not matter."""
-    names = [None if writers is None else f"w{number % writers}" for number in range(lines)]
-    scored = [ScoredLine(round(100_000 * cer), 100_000, names[number]) for number in range(lines)]
+    scored = [ScoredLine(round(100_000 * cer), 100_000, f"w{number % 8}") for number in range(lines)]
     return CurvePoint(samples, samples // 4, scored)
 
 
@@ -70,11 +69,6 @@ def test_a_forecast_as_text_and_json() -> None:
     assert "800 more lines (1,600 in all)" in str(forecast)
     written = json.loads(json.dumps(forecast.to_dict(), allow_nan=False))
     assert [point["samples"] for point in written["points"]] == [200, 400, 800]
+    assert written["interval"] == {"level": 0.95, "unit": "writer", "clusters": 8}
     assert written["expected"]["low"] < 0.095 < written["expected"]["high"]
     assert not Forecast([*FALLING[:2], point(800, 0.165)], 800).helped, "as many errors are no gain"
-
-
-@pytest.mark.parametrize(("writers", "unit", "count"), [(8, "writer", 8), (3, "line", 40)])
-def test_writers_are_the_clusters_if_there_are_enough(writers: int, unit: str, count: int) -> None:
-    forecast = Forecast([point(samples, 0.2, writers=writers) for samples in (10, 20, 40)], 40)
-    assert forecast.to_dict()["interval"] == {"level": 0.95, "unit": unit, "clusters": count}

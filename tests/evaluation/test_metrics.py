@@ -1,7 +1,6 @@
 """Error rates agree with jiwer, and each metric and text normalisation counts exactly what it should."""
 
 import math
-import re
 from itertools import pairwise
 
 import jiwer
@@ -125,17 +124,18 @@ def test_separated_punctuation_counts_as_words(text: str, words: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("points", "digits", "text"),
+    ("points", "text"),
     [
-        pytest.param(-11.24, 1, "\N{MINUS SIGN}11.2", id="as many digits as requested"),
-        pytest.param(0.04, 1, "+0.04", id="more, so that it does not look like zero"),
-        pytest.param(-0.0004, 2, "\N{MINUS SIGN}0.0004", id="many more"),
-        pytest.param(-1e-15, 1, "+0.0", id="numerical noise"),
-        pytest.param(math.inf, 1, "+inf", id="against an empty reference"),
+        pytest.param(-11.24, "11.2", id="one digit"),
+        pytest.param(0.051, "0.1", id="rounded up"),
+        pytest.param(0.04, "0.04", id="more, so that it does not look like zero"),
+        pytest.param(-0.0004, "0.0004", id="many more"),
+        pytest.param(-1e-15, "0.0", id="numerical noise"),
+        pytest.param(math.inf, "inf", id="against an empty reference"),
     ],
 )
-def test_a_small_difference_does_not_look_like_zero(points: float, digits: int, text: str) -> None:
-    assert format_difference(points, digits) == text
+def test_a_small_difference_does_not_look_like_zero(points: float, text: str) -> None:
+    assert format_difference(points) == text
 
 
 @pytest.mark.parametrize(
@@ -162,14 +162,6 @@ def test_an_interval_of_a_change_says_which_way_it_goes(low: float, high: float,
 )
 def test_marked_differences(reference: str, prediction: str, marked: str) -> None:
     assert mark_differences(reference, prediction) == marked
-
-
-@given(st.text("аб ё", max_size=12), st.text("аб ё", max_size=12))
-def test_both_texts_can_be_recovered_from_the_marks(reference: str, prediction: str) -> None:
-    marked = mark_differences(reference, prediction)
-    assert re.sub(r"\[-(.*?)-\]", r"\1", re.sub(r"\{\+.*?\+\}", "", marked)) == comparable(reference)
-    assert re.sub(r"\{\+(.*?)\+\}", r"\1", re.sub(r"\[-.*?-\]", "", marked)) == comparable(prediction)
-    assert ("[-" in marked or "{+" in marked) == bool(character_errors(reference, prediction).errors)
 
 
 PROFILES = {profile.name: profile for profile in profiles()}

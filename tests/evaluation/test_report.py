@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -216,26 +215,6 @@ def test_confidences_are_shown(run: RunFolder) -> None:
     assert "confidence" in page.values("id")
     for words in map(unbroken, ("letters <b>", "Checking the first 50 % of the lines")):
         assert words in page.words
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        pytest.param("dataset", {"test": 3}, id="hashes that are numbers"),
-        pytest.param("settings", {"dataset": 3}, id="a dataset that is a number"),
-        pytest.param("settings", {"limit": "x"}, id="a limit in words"),
-        pytest.param("settings", {"family": [3]}, id="a family that is a list"),
-        pytest.param("settings", {"adapter_sha256": {"a": 3}}, id="a hash that is an object"),
-        pytest.param("settings", {"fold": {"a": 3}}, id="a fold that is an object"),
-        pytest.param("versions", {"python": None}, id="a version that is null"),
-    ],
-)
-def test_a_scorecard_damaged_by_hand_is_named(run: RunFolder, key: str, value: Any) -> None:
-    card = json.loads(run.scorecard.read_text(encoding="utf-8"))
-    changed = {**card["settings"], **value} if key == "settings" else value
-    run.scorecard.write_text(json.dumps(card | {key: changed}), encoding="utf-8")
-    with raises_code("scorecard-invalid", "scorecard.json"):
-        render_report(gather_contents(run))
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"points": []}'])

@@ -101,8 +101,8 @@ def test_lines_survive_their_file(tmp_path: Path, models: tuple[str, ...]) -> No
     assert load_lines(path) == dict.fromkeys(models, SCORED)
 
 
-def without(*names: str) -> dict[str, object]:
-    return {name: value for name, value in ROW.items() if name not in names}
+def without(name: str) -> dict[str, object]:
+    return {key: value for key, value in ROW.items() if key != name}
 
 
 @pytest.mark.parametrize(
@@ -111,16 +111,13 @@ def without(*names: str) -> dict[str, object]:
         pytest.param([], "lines-missing", "", id="an empty file"),
         pytest.param(["{"], "lines-invalid", ":1", id="not JSON"),
         pytest.param(["7"], "lines-invalid", ":1", id="not an object"),
-        pytest.param([ROW, without("looping") | {"runaway": False}], "lines-invalid", ":2", id="a missing key"),
+        pytest.param([ROW, without("looping")], "lines-invalid", ":2", id="a missing key"),
         pytest.param([ROW | {"confidence": 1}], "lines-invalid", ":1", id="newer"),
         pytest.param([without("model")], "lines-invalid", ":1", id="no model"),
-        pytest.param([without("over_long")], "lines-invalid", ":1", id="a field is missing"),
         pytest.param([ROW | {"model": "gpt"}], "lines-invalid", ":1", id="another model"),
-        pytest.param([ROW | {"prediction": None}], "lines-invalid", ":1", id="no prediction"),
         pytest.param([ROW | {"cer": {"errors": "1", "length": 4}}], "lines-invalid", ":1", id="count is a text"),
         pytest.param([ROW | {"writer": 5}], "lines-invalid", ":1", id="writer is a number"),
         pytest.param([ROW | {"exact": "no"}], "lines-invalid", ":1", id="flag is a text"),
-        pytest.param([ROW | {"writer_status": ["new"]}], "lines-invalid", ":1", id="status is a list"),
         pytest.param([ROW, ROW], "lines-invalid", ":2", id="duplicate"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dsocr.evaluation.decide import signed_rank_test, typical_ratio
+from dsocr.evaluation.decide import decide, signed_rank_test, typical_ratio
 from dsocr.evaluation.statistics import (
     Clusters,
     Interval,
@@ -264,6 +264,13 @@ def test_the_test_of_the_typical_writer_is_that_of_scipy(count: int) -> None:
     assert ends is not None
     excluded = stats.wilcoxon(values - math.log(ends[0] * 0.9999), method=method, correction=True).pvalue
     assert excluded <= 0.05
+
+
+def test_no_corrected_p_is_below_that_of_a_smaller_one() -> None:
+    """Holm's procedure, of p values of 2/256 and twice 4/256."""
+    first, mixed = [10.0] * 8, [5.0] * 7 + [11.0]
+    decisions = decide([paired(first, mixed), paired(first, [5.0] * 8), paired(first, mixed)])
+    assert [decision.corrected_p for decision in decisions] == pytest.approx([8 / 256, 6 / 256, 8 / 256])
 
 
 def test_a_loop_moves_the_typical_ratio_little() -> None:

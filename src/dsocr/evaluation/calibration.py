@@ -108,12 +108,6 @@ class Outcomes:
     accuracy: Floats
 
     @classmethod
-    def from_pairs(cls, pairs: Iterable[tuple[float, float]]) -> Self:
-        """Collect (confidence, accuracy) pairs."""
-        table = np.array(list(pairs), dtype=np.float64).reshape(-1, 2)
-        return cls(table[:, 0], table[:, 1])
-
-    @classmethod
     def of(cls, kind: Kind, lines: Iterable[JudgedLine], scale: Scale = PLAIN) -> Self:
         """Return the scaled confidences of the characters, words or lines that have one, and which were right."""
         pairs: list[tuple[float, float]] = []
@@ -127,7 +121,7 @@ class Outcomes:
                 pairs += ((word.confidence, float(right)) for word, right in zip(words, line.words, strict=True))
             elif (confidence := line_confidence(line.scored, scale)) is not None:
                 pairs.append((confidence, line.accuracy))
-        return cls.from_pairs(pairs)
+        return cls(*np.array(pairs, dtype=np.float64).reshape(-1, 2).T)
 
     def bins(self) -> list[Bin]:
         """Return the non-empty bins of equal width in confidence."""

@@ -44,9 +44,11 @@ def decide(pairs: Sequence[PairedErrors]) -> list[Decision]:
     Procedure).
     """
     tests = [signed_rank_test(paired) for paired in pairs]
+    ranked = sorted(test.p for test in tests)
     decisions = []
     for paired, test in zip(pairs, tests, strict=True):
-        p, factor = holm(test.p, [other.p for other in tests])
+        factor = len(ranked) - ranked.index(test.p)
+        p = min(1.0, max((len(ranked) - rank) * other for rank, other in enumerate(ranked) if other <= test.p))
         verdict: Verdict = "better" if test.direction < 0 else "worse"
         if np.array_equal(paired.first, paired.second):
             verdict = "same"
@@ -73,13 +75,6 @@ def count_errors(reader: ImageReader, samples: Sequence[Sample]) -> list[ErrorRa
     images = ((str(place), open_image(sample.image)) for place, sample in enumerate(samples))
     texts = {prediction.id: prediction.text for prediction in reader.read(images)}
     return [character_errors(sample.text, texts[str(place)]) for place, sample in enumerate(samples)]
-
-
-def holm(p: float, all_ps: Sequence[float]) -> tuple[float, int]:
-    """Return one of several tests' p values corrected for all of them, and the factor of its own correction."""
-    ranked = sorted(all_ps)
-    factor = len(ranked) - ranked.index(p)
-    return min(1.0, max((len(ranked) - rank) * other for rank, other in enumerate(ranked) if other <= p)), factor
 
 
 class SignedRanks(NamedTuple):

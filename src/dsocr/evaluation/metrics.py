@@ -150,50 +150,35 @@ def script_of(character: str) -> str | None:
     return unicodedata.name(character, "UNKNOWN").split(" ", 1)[0] if character.isalpha() else None
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A span of the reference and the span of the prediction aligned with it; the same text where it is correct."""
+def align(reference: str, prediction: str) -> Iterator[tuple[str, str]]:
+    """Yield spans of the reference with those of the prediction, in turn equal and different.
 
-    reference: str
-    prediction: str
-
-    @property
-    def correct(self) -> bool:
-        """Whether both sides are the same."""
-        return self.reference == self.prediction
-
-
-def align(reference: str, prediction: str) -> Iterator[Span]:
-    """Yield alternating correct and wrong spans; adjacent edits form one span.
-
-    The wrong spans hold exactly the errors that the CER counts.
+    The different spans hold exactly the errors that the CER counts.
     """
     reference, prediction = comparable(reference), comparable(prediction)
     for _, edits in groupby(Levenshtein.opcodes(reference, prediction), key=lambda edit: edit.tag == "equal"):
         run = list(edits)
-        yield Span(reference[run[0].src_start : run[-1].src_end], prediction[run[0].dest_start : run[-1].dest_end])
+        yield reference[run[0].src_start : run[-1].src_end], prediction[run[0].dest_start : run[-1].dest_end]
 
 
 def mark_differences(reference: str, prediction: str) -> str:
     """Return the reference with `[-deleted-]` and `{+inserted+}` marks, as wdiff prints them."""
     marked = []
-    for span in align(reference, prediction):
-        deleted = f"[-{span.reference}-]" if span.reference else ""
-        inserted = f"{{+{span.prediction}+}}" if span.prediction else ""
-        marked.append(span.reference if span.correct else deleted + inserted)
+    for written, read in align(reference, prediction):
+        deleted = f"[-{written}-]" if written else ""
+        inserted = f"{{+{read}+}}" if read else ""
+        marked.append(written if written == read else deleted + inserted)
     return "".join(marked)
 
 
-def format_difference(points: float, digits: int = 1) -> str:
-    """Format a difference of two rates in percentage points, such as `−0.4`.
+def format_difference(points: float) -> str:
+    """Format the size of a difference of two rates in percentage points, such as `0.4`.
 
     A difference that would round to zero gets more digits; below a millionth it is numerical noise and prints as zero.
     """
-    if abs(points) < 1e-6:
-        return f"{0.0:+.{digits}f}"
-    text = f"{points:+.{digits}f}"
-    text = text if float(text) else f"{points:+.{-math.floor(math.log10(abs(points)))}f}"
-    return text.replace("-", "\N{MINUS SIGN}")
+    size = abs(points) if abs(points) >= 1e-6 else 0.0
+    digits = max(1, -math.floor(math.log10(size))) if 0 < size < 0.05 else 1
+    return f"{size:.{digits}f}"
 
 
 def of_hundred(rate: float, noun: str) -> str:
@@ -215,13 +200,13 @@ def describe_ratios(ratios: Sequence[float]) -> str:
 
 def describe_change(points: float) -> str:
     """Describe a difference of two error rates in percentage points, such as `8.3 points better` for -8.3."""
-    size = format_difference(abs(points)).removeprefix("+")
-    return "no difference" if abs(points) < 1e-6 else f"{size} points {'better' if points < 0 else 'worse'}"
+    size = f"{format_difference(points)} points"
+    return "no difference" if abs(points) < 1e-6 else f"{size} {'better' if points < 0 else 'worse'}"
 
 
 def format_change_interval(low: float, high: float) -> str:
     """Format the interval of a difference of two error rates, the ends without a sign where both mean the same."""
-    better, worse = (format_difference(abs(end)).removeprefix("+") for end in (low, high))
+    better, worse = map(format_difference, (low, high))
     if low * high > 0:
         return f"{worse} to {better}" if high < 0 else f"{better} to {worse}"
     return f"{better} better to {worse} worse"

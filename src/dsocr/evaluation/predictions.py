@@ -99,7 +99,8 @@ def compare(
         if not path.exists():
             hint = "give run folders, or files or folders of predictions"
             raise DataError("no such file or folder", code="input-missing", where=path, hint=hint)
-    runs = {path: _EvaluatedRun.open(path) for _, path in named if RunFolder(path).config.is_file()}
+    folders = (run for _, path in named if (run := RunFolder(path)).config.is_file())
+    runs = {run.path: _EvaluatedRun(run.path, Scorecard.load(run.scorecard), load_lines(run.lines)) for run in folders}
     first = next(iter(runs.values()), None)
     if base and first is None:
         raise DataError(f"{option('base')} needs a run folder whose base to compare with", code="no-base")
@@ -142,11 +143,6 @@ class _EvaluatedRun:
     path: Path
     card: Scorecard
     lines: Mapping[str, list[LineScore]]
-
-    @classmethod
-    def open(cls, path: Path) -> "_EvaluatedRun":
-        run = RunFolder(path)
-        return cls(path, Scorecard.load(run.scorecard), load_lines(run.lines))
 
     def require_same_split(
         self, split: Split, dataset: Dataset | None, first: "_EvaluatedRun | None", *, check_dataset: bool

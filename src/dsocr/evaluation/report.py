@@ -165,13 +165,6 @@ def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
         yield f"{split} split", f"sha256 {digest}"
 
 
-def settings(contents: ReportContents) -> Iterator[tuple[str, str]]:
-    """List every setting the lines were read with, and the versions of the software."""
-    made, listed = contents.provenance, {"base", "base_revision", "family", "adapter_sha256"}
-    yield from flat({name: value for name, value in contents.card.settings.items() if name not in listed})
-    yield from flat({name: made[name] for name in ("packages", "machine", "python") if name in made})
-
-
 def commands(contents: ReportContents) -> list[str]:
     """Write the commands that train, score and report again, quoted where a path has spaces."""
     run, card = contents.run, contents.card
@@ -208,7 +201,14 @@ def describe_in_words(
         yield f"{known} have a text that training has seen; on the others {unseen} are wrong."
     if len(budget) > _LEAST_CURVE and budget[0].rest:
         yield sentence(describe_gain(budget))
-    yield _describe_next(card, difference)
+    if difference is not None and difference.difference > 0:
+        yield "Next: read with the base, or train again with a lower learning rate or on more lines."
+    elif difference is not None and (dominant := describe_dominant_line(difference.second.lines, "the trained model")):
+        yield f"Next: {dominant}."
+    elif card.cer > _USABLE:
+        yield "Next: transcribe more lines; dsocr forecast estimates their benefit."
+    else:
+        yield "Next: dsocr transcribe reads your pages; check the least certain lines first."
 
 
 def _describe_scores(card: Scorecard, difference: Difference | None) -> Iterator[str]:
@@ -244,18 +244,6 @@ def _describe_writers(card: Scorecard) -> Iterator[str]:
     yield f"{text}: on others like them, between {best} and {worst}."
 
 
-def _describe_next(card: Scorecard, difference: Difference | None) -> str:
-    """Describe the one thing that pays most now."""
-    score = card.scores.final
-    if difference is not None and difference.difference > 0:
-        return "Next: read with the base, or train again with a lower learning rate or on more lines."
-    if difference is not None and (dominant := describe_dominant_line(difference.second.lines, "the trained model")):
-        return f"Next: {dominant}."
-    if score.cer.rate > _USABLE:
-        return "Next: transcribe more lines; dsocr forecast estimates their benefit."
-    return "Next: dsocr transcribe reads your pages; check the least certain lines first."
-
-
 def render_report(contents: ReportContents, progress: Progress = None) -> str:
     """Render the report of a run; `progress` gets the number of illustrated lines done and of all."""
     card, confidence, difference = contents.card, contents.confidence, contents.difference
@@ -266,6 +254,9 @@ def render_report(contents: ReportContents, progress: Progress = None) -> str:
     groups = [("Known and new writers", "writer", known, 10), ("Known and new texts", "text", texts, 10)]
     for kind, (title, most) in _KINDS.items():
         groups.append((title, kind, _groups(card.groups.get(kind), kind), most))
+    listed = {"base", "base_revision", "family", "adapter_sha256"}
+    settings = {name: value for name, value in card.settings.items() if name not in listed}
+    made = {name: contents.provenance.get(name) for name in ("packages", "machine", "python")}
     scored = f"{lines_by_writers([line.last for line in contents.lines])}, {card.split} split"
     return render(
         __package__,
@@ -285,7 +276,7 @@ def render_report(contents: ReportContents, progress: Progress = None) -> str:
         reliability=error_rows(confidence) if confidence else [],
         curves=curve_plots(contents.history) if contents.history else [],
         facts=list(facts(contents)),
-        settings=list(settings(contents)),
+        settings=[*flat(settings), *flat(made)],
         commands=commands(contents),
         **line_context(
             contents.chapters,

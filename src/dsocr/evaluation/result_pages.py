@@ -159,11 +159,10 @@ def differences(reference: str, prediction: str, longest: int = LONGEST) -> tupl
     """
     parts: list[tuple[str, str]] = []
     shown = hidden = 0
-    for span in align(reference, prediction):
+    for written, read in align(reference, prediction):
         room = longest - shown
-        length = max(len(span.reference), len(span.prediction))
-        written, read = span.reference[:room], span.prediction[:room]
-        parts += [("", written)] if span.correct else [("del", written), ("ins", read)]
+        length = max(len(written), len(read))
+        parts += [("", written[:room])] if written == read else [("del", written[:room]), ("ins", read[:room])]
         shown += min(length, room)
         hidden += max(length - room, 0)
     return [(tag, text) for tag, text in parts if text], hidden
@@ -271,7 +270,7 @@ def rate_change(name: str, rates: Sequence[float | None]) -> ChangeRow:
     """Make the row of a rate, as fractions, in each reading; None or infinity is shown as missing text."""
     first, last = (math.inf if rate is None else rate for rate in (rates[0], rates[-1]))
     worse_by = round(100 * (last - first), 6) if math.isfinite(first + last) else 0.0  # less is rounding
-    amount = f"{format_difference(abs(worse_by)).removeprefix('+')}\N{NO-BREAK SPACE}points"
+    amount = f"{format_difference(worse_by)}\N{NO-BREAK SPACE}points"
     return _change_row(name, [(percent(rate), "") for rate in rates], amount, worse_by)
 
 
