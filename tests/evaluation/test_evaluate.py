@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -159,7 +160,7 @@ def test_the_calibration_is_measured(run: RunFolder, card: Scorecard) -> None:
 def test_the_calibration_is_fitted_on_request(copy: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
     other_fit = Calibration(Scale(1.5, -0.1), Scale(0.9, 0.2), Scale(1.0, 0.5), lines=12)
     progress: list[tuple[int, int]] = []
-    options = {"limit": 2, "base": False, "report": False, "calibrate": True}
+    options: dict[str, Any] = {"limit": 2, "base": False, "report": False, "calibrate": True}
     fitted = []
     for previous in (other_fit, UNCALIBRATED):
         previous.save(copy.adapter)

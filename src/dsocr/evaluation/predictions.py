@@ -99,8 +99,11 @@ def compare(
         if not path.exists():
             hint = "give run folders, or files or folders of predictions"
             raise DataError("no such file or folder", code="input-missing", where=path, hint=hint)
-    folders = (run for _, path in named if (run := RunFolder(path)).config.is_file())
-    runs = {run.path: _EvaluatedRun(run.path, Scorecard.load(run.scorecard), load_lines(run.lines)) for run in folders}
+    runs = {
+        folder.path: _EvaluatedRun(folder.path, Scorecard.load(folder.scorecard), load_lines(folder.lines))
+        for folder in (RunFolder(path) for _, path in named)
+        if folder.config.is_file()
+    }
     first = next(iter(runs.values()), None)
     if base and first is None:
         raise DataError(f"{option('base')} needs a run folder whose base to compare with", code="no-base")
