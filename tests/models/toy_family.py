@@ -30,7 +30,7 @@ class ToyNetwork(PreTrainedModel):  # type: ignore[misc]
 
 class ToyFamily(LineRecognizer):
     network_files, adapt_to = Family.network_files, Family.adapt_to  # type: ignore[assignment]
-    is_vision = Family.is_vision
+    vision_pattern = Family.vision_pattern
     training_defaults = Family.training_defaults
 
     def load_network(self, folder: Path, **options: Any) -> Any:

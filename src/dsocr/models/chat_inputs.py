@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from dsocr.errors import ConfigError, DataError, ModelError
 from dsocr.io.encodings import read_object
 from dsocr.models.canvas import PAD_COLOUR, Resolution, shrink_to
 from dsocr.models.checkpoints import Instructions, find_instructions
-from dsocr.models.family import InputLength
+from dsocr.models.family import InputLength, unknown_resolution
 from dsocr.models.token_family import Features, TokenEncoded, TokenFamily, TokenProcessor
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ DEFAULT = "default"
 """The resolution that the checkpoint's own files state."""
 
 _RESOLUTION = re.compile(r"default|pad|wrap|edge(?P<edge>\d+)|pixels(?:(?P<least>\d+)-)?(?P<most>\d+)")
+_RESOLUTIONS = (
+    "chat models have default and, as their images are prepared, pixelsN and pixelsM-N, edgeN, or pad and wrap"
+)
 _PROBE = "Qz7"
 """An answer to find in the output of a chat template."""
 _MAX_ASPECT = 190
@@ -67,21 +71,19 @@ class PixelFormat:
 
     def picture(self, images: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
         """Return the pixels as one picture, (H, W, 3); several images are put below each other."""
-        pixels = images["pixel_values"]
+        pixels, p, m = images["pixel_values"], self.patch, self.merge
         if "image_grid_thw" not in images:
             height, width = pixels.shape[-2:]
-            return self._bytes(pixels.reshape(-1, 3, height, width).transpose(0, 2, 3, 1).reshape(-1, width, 3))
-        _, rows, columns = images["image_grid_thw"][0].tolist()
-        p, m = self.patch, self.merge
-        if pixels.ndim == 4:  # patches row by row
-            grid = pixels.reshape(rows, columns, 3, p, p).transpose(0, 3, 1, 4, 2)
-        else:  # squares of patches that are merged, and each frame twice
-            grid = pixels.reshape(rows // m, columns // m, m, m, 3, -1, p, p)[:, :, :, :, :, 0]
-            grid = grid.transpose(0, 2, 5, 1, 3, 6, 4)
-        return self._bytes(grid.reshape(rows * p, columns * p, 3))
-
-    def _bytes(self, pixels: NDArray[Any]) -> NDArray[np.uint8]:
-        values = (pixels * np.asarray(self.std) + np.asarray(self.mean)) * 255
+            pixels = pixels.reshape(-1, 3, height, width).transpose(0, 2, 3, 1)
+        else:
+            _, rows, columns = images["image_grid_thw"][0].tolist()
+            width = columns * p
+            if pixels.ndim == 4:  # patches row by row
+                pixels = pixels.reshape(rows, columns, 3, p, p).transpose(0, 3, 1, 4, 2)
+            else:  # squares of patches that are merged, and each frame twice
+                pixels = pixels.reshape(rows // m, columns // m, m, m, 3, -1, p, p)[:, :, :, :, :, 0]
+                pixels = pixels.transpose(0, 2, 5, 1, 3, 6, 4)
+        values = (pixels.reshape(-1, width, 3) * np.asarray(self.std) + np.asarray(self.mean)) * 255
         rounded: NDArray[np.uint8] = np.clip(np.rint(values), 0, 255).astype(np.uint8)
         return rounded
 
@@ -116,8 +118,11 @@ class ChatProcessor(TokenProcessor):
     folder: Path
     resolution: str
     transformers: Any = field(repr=False)
+    format: PixelFormat
     instructions: Instructions
     conversation: Conversation
+    image_token_id: int
+    """The id of an image's tokens."""
     around: tuple[tuple[int, ...], tuple[int, ...]] = field(repr=False)
     """The ids of the prompt before the first and after the last token of an image."""
     unmeasured: int
@@ -134,30 +139,6 @@ class ChatProcessor(TokenProcessor):
         """The resolution, which has no other name."""
         return self.resolution
 
-    @property
-    def asked(self) -> str:
-        """The prompt, and whose words it is."""
-        system = self.instructions.system
-        words = f"{self.prompt!r}" if self.prompt else "the image alone"
-        return (
-            f"asked with {words}{f' and the system message {system!r}' if system else ''} ({self.instructions.source})"
-        )
-
-    @property
-    def image_token_id(self) -> int:
-        """The id of an image's tokens."""
-        return int(self.transformers.image_token_id)
-
-    @property
-    def answer_start(self) -> str:
-        """The template's text between the prompt and every answer."""
-        return self.conversation.start
-
-    @property
-    def joins_features(self) -> bool:
-        """Whether the network takes the features of a batch as one tensor."""
-        return self.family.name in _JOINED
-
     def encode(self, image: Image.Image, text: str | None = None) -> ChatEncoded:
         """Encode one image, with its transcription for training or without for transcription.
 
@@ -170,35 +151,29 @@ class ChatProcessor(TokenProcessor):
             padded = padded_size(*image.size)
             shown = image if padded == image.size else ImageOps.pad(image, padded, color=(PAD_COLOUR,) * 3)
         try:
-            inputs = self.transformers(
-                images=[shown],
-                text=[self.conversation.prompt],
-                return_tensors="np",  # GLM-OCR's would warn about tensors
-                add_special_tokens=not _begins(self.transformers, self.conversation),
-            )
+            inputs = _inputs(self.transformers, self.conversation, shown)
         except ValueError as error:
             size = f"{image.width} x {image.height}"
             raise DataError(f"Cannot prepare an image of {size} pixels: {error}", code="image-shape") from error
         ids = tuple(inputs.pop("input_ids")[0].tolist())
         inputs.pop("attention_mask", None)
         marks = {name: tuple(inputs.pop(name)[0].tolist()) for name in [*inputs] if name.endswith("token_type_ids")}
-        return ChatEncoded(ids, self.answer_ids(text), dict(inputs), marks, format=self._format())
+        return ChatEncoded(ids, self.answer_ids(text), dict(inputs), marks, format=self.format)
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         """Tokenize a text as it is learnt after the prompt; special tokens are not recognised in it."""
-        text = self.conversation.start + text
-
-        def tokenize(text: str) -> list[int]:
-            return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
-
+        text, tokenize = self.answer_start + text, partial(TokenProcessor.text_ids, self)
         # Behind a line break, because some tokenizers write a space before the first word.
-        before = tokenize("\n")
-        ids = tokenize(f"\n{text}")
-        return tuple(ids[len(before) :] if ids[: len(before)] == before else tokenize(text))
+        before, ids = tokenize("\n"), tokenize(f"\n{text}")
+        return ids[len(before) :] if ids[: len(before)] == before else tokenize(text)
 
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
         """Measure a sample without encoding it; an image's size decides its number of tokens."""
-        vision, answer = self._image_tokens(*image_size()), len(self.answer_ids(text))
+        size, answer = image_size(), len(self.answer_ids(text))
+        if size not in self._slots:
+            shown = padded_size(*size) if self.canvas is None else self.canvas.shape
+            self._slots[size] = count_image_tokens(self.transformers, *shown)
+        vision = self._slots[size]
         return InputLength(vision, answer, self.unmeasured + vision + answer)
 
     def distortion(self, width: int, height: int) -> float:
@@ -227,7 +202,7 @@ class ChatProcessor(TokenProcessor):
         marks = {}
         if self.transformers.return_mm_token_type_ids:
             marks["mm_token_type_ids"] = tuple(int(token == self.image_token_id) for token in ids)
-        return ChatEncoded(ids, self.answer_ids(text), images, marks, features.tokens, format=self._format())
+        return ChatEncoded(ids, self.answer_ids(text), images, marks, features.tokens, format=self.format)
 
     def feature_width(self, network: Any) -> int:
         """Return the width of the decoder, once for each layer that takes features."""
@@ -250,25 +225,16 @@ class ChatProcessor(TokenProcessor):
             features.append(Features(tokens, (int(grid[2]), int(grid[1]))))
         return features
 
-    def _image_tokens(self, width: int, height: int) -> int:
-        """Return the number of tokens of an image of this size."""
-        if (width, height) not in self._slots:
-            size = padded_size(width, height) if self.canvas is None else (self.canvas.size, self.canvas.size)
-            self._slots[width, height] = count_image_tokens(self.transformers, *size)
-        return self._slots[width, height]
 
-    def _format(self) -> PixelFormat:
-        images = self.transformers.image_processor
-        patch = images.patch_size if isinstance(getattr(images, "patch_size", None), int) else 0
-        # HunyuanOCR's flat patches are in rows also where they are merged.
-        merge = 1 if hasattr(images, "spatial_patch_size") else getattr(images, "merge_size", 1)
-        return PixelFormat(tuple(images.image_mean), tuple(images.image_std), patch, merge)
-
-
-def _begins(processor: Any, conversation: Conversation) -> bool:
-    """Whether the prompt has the begin token already, so that the tokenizer must not add it."""
+def _inputs(processor: Any, conversation: Conversation, image: Image.Image) -> Any:
+    """Return the arrays that a processor of transformers makes of the prompt and an image."""
     begin = processor.tokenizer.bos_token
-    return begin is not None and conversation.prompt.startswith(begin)
+    return processor(
+        images=[image],
+        text=[conversation.prompt],
+        return_tensors="np",  # GLM-OCR's would warn about tensors
+        add_special_tokens=begin is None or not conversation.prompt.startswith(begin),
+    )
 
 
 def padded_size(width: int, height: int) -> tuple[int, int]:
@@ -280,14 +246,8 @@ def validate_resolution(name: str | None) -> "re.Match[str] | None":
     """Match the name of a resolution. Raises ConfigError for one that no chat model has."""
     match = _RESOLUTION.fullmatch(name or DEFAULT)
     if match is None:
-        raise _unknown_resolution(name or DEFAULT)
+        raise unknown_resolution(name or DEFAULT, _RESOLUTIONS)
     return match
-
-
-def _unknown_resolution(name: str) -> ConfigError:
-    message = f"This base has no resolution {name!r} (input.resolution)"
-    names = "default and, as their images are prepared, pixelsN and pixelsM-N, edgeN, or pad and wrap"
-    return ConfigError(message, code="resolution-unknown", hint=f"chat models have {names}")
 
 
 def load_processor(family: TokenFamily, folder: Path, resolution: str | None, prompt: str) -> ChatProcessor:
@@ -306,28 +266,33 @@ def load_processor(family: TokenFamily, folder: Path, resolution: str | None, pr
     ends = _find_end(tokenizer, conversation.end, folder)
     pad_id = ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     # Settings that no image can be prepared with show here, and not with the first image.
-    begins = _begins(processor, conversation)
-    ids = processor(
-        images=[Image.new("RGB", _TRIAL)],
-        text=[conversation.prompt],
-        return_tensors="np",
-        add_special_tokens=not begins,
-    )["input_ids"][0].tolist()
+    ids = _inputs(processor, conversation, Image.new("RGB", _TRIAL))["input_ids"][0].tolist()
     places = [place for place, number in enumerate(ids) if number == processor.image_token_id]
+    images = processor.image_processor
+    patch = images.patch_size if isinstance(getattr(images, "patch_size", None), int) else 0
+    # HunyuanOCR's flat patches are in rows also where they are merged.
+    merge = 1 if hasattr(images, "spatial_patch_size") else getattr(images, "merge_size", 1)
+    words = f"{prompt!r}" if prompt else "the image alone"
+    words += f" and the system message {instructions.system!r}" if instructions.system else ""
     return ChatProcessor(
         family,
         tokenizer,
         folder,
         name,
         processor,
+        PixelFormat(tuple(images.image_mean), tuple(images.image_std), patch, merge),
         instructions,
         conversation,
+        int(processor.image_token_id),
         (tuple(ids[: places[0]]), tuple(ids[places[-1] + 1 :])),
         len(ids) - count_image_tokens(processor, *_TRIAL),
         canvas,
         end_ids=ends,
         pad_id=pad_id,
         prompt=prompt,
+        asked=f"asked with {words} ({instructions.source})",
+        answer_start=conversation.start,
+        joins_features=family.name in _JOINED,
     )
 
 
@@ -431,7 +396,7 @@ def _set_resolution(images: Any, name: str) -> Resolution | None:
     if "longest_edge" in size and not _resizes_by_pixels(images) and match["edge"]:
         images.size = SizeDict(longest_edge=int(match["edge"]))
         return None
-    raise _unknown_resolution(name)
+    raise unknown_resolution(name, _RESOLUTIONS)
 
 
 def _resizes_by_pixels(images: Any) -> bool:
@@ -442,17 +407,17 @@ def _resizes_by_pixels(images: Any) -> bool:
 def shown_size(processor: Any, width: int, height: int) -> tuple[int, int]:
     """Return width and height to which a processor resizes an image of this size, in all tiles together."""
     images = processor.image_processor
-    size = dict(images.size)
-    if _cuts_tiles(processor):
+    size, module = dict(images.size), sys.modules[type(images).__module__]
+    stated = processor.images_kwargs.get("crop_to_patches") if hasattr(processor, "images_kwargs") else None
+    cuts_tiles = getattr(images, "crop_to_patches", False) if stated is None else stated
+    if cuts_tiles and hasattr(module, "get_optimal_tiled_canvas"):
         tile = (int(size["height"]), int(size["width"]))
-        find_grid = sys.modules[type(images).__module__].get_optimal_tiled_canvas
-        columns, rows = find_grid((height, width), tile, images.min_patches, images.max_patches)
+        columns, rows = module.get_optimal_tiled_canvas((height, width), tile, images.min_patches, images.max_patches)
         return tile[1] * columns, tile[0] * rows
     if "height" in size:
         return int(size["width"]), int(size["height"])
     if _resizes_by_pixels(images):
-        resize = sys.modules[type(images).__module__].smart_resize
-        options = {"factor": images.patch_size * images.merge_size}
+        resize, options = module.smart_resize, {"factor": images.patch_size * images.merge_size}
         options |= {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
         if "num_frames" in signature(resize).parameters:
             options |= {"num_frames": images.temporal_patch_size, "temporal_factor": images.temporal_patch_size}
@@ -465,13 +430,6 @@ def shown_size(processor: Any, width: int, height: int) -> tuple[int, int]:
     patch = dict(images.patch_size)
     across, down = -(-int(width * scale) // patch["width"]), -(-int(height * scale) // patch["height"])
     return max(1, across) * patch["width"], max(1, down) * patch["height"]
-
-
-def _cuts_tiles(processor: Any) -> bool:
-    """Whether a processor cuts an image into tiles of the size that its network sees."""
-    cuts = processor.images_kwargs.get("crop_to_patches") if hasattr(processor, "images_kwargs") else None
-    cuts = getattr(processor.image_processor, "crop_to_patches", False) if cuts is None else cuts
-    return bool(cuts) and hasattr(sys.modules[type(processor.image_processor).__module__], "get_optimal_tiled_canvas")
 
 
 def count_image_tokens(processor: Any, width: int, height: int) -> int:

@@ -24,7 +24,7 @@ from PIL import Image
 from dsocr.errors import ConfigError, ModelError, option
 from dsocr.models.base_folder import read_characters, read_config_json
 from dsocr.models.canvas import LINE_HEIGHT, PIXELS_PER_STEP, cut_to_writing, prepare_line
-from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor
+from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor, unknown_resolution
 from dsocr.models.generation import Decoded, Generation, TokenScore
 from dsocr.models.language_model import LanguageModel, score_letters, search
 from dsocr.models.scripts import MIN_LINES, best_path, decide_script, model_share, restrict, text_of
@@ -193,14 +193,12 @@ class LineRecognizer(Family):
     name: str = "ctc"
     trains = "all"
     learning_rate = 4e-4
+    vision_pattern = r"^model\."
+    """The trunk: all but the transformer layers and the head."""
 
     def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
         """Return a small batch, light augmentation, and half the rate for the trunk, which has less to learn."""
         return {"batch_size": 16, "augmentation": "light", "vision_learning_rate": learning_rate / 2}
-
-    def is_vision(self, parameter: str) -> bool:
-        """Whether a parameter belongs to the trunk, all but the transformer layers and the head."""
-        return parameter.startswith("model.")
 
     def load_network(self, folder: Path, **options: Any) -> Any:
         """Load the network, its normalisations folded into its convolutions; see `loading.load_base`."""
@@ -571,9 +569,6 @@ def _parse_stretch(resolution: str | None) -> float | None:
         return None
     match = _RESOLUTION.fullmatch(resolution)
     if match is None or not 0.5 <= float(match[1]) <= 4:
-        raise ConfigError(
-            f"This base has no resolution {resolution!r} (input.resolution)",
-            code="resolution-unknown",
-            hint="it has x0.5 to x4: how many times as wide as it is a line is drawn, such as x1.3",
-        )
+        hint = "it has x0.5 to x4: how many times as wide as it is a line is drawn, such as x1.3"
+        raise unknown_resolution(resolution, hint)
     return float(match[1])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import Shapes, load_tokenizer, read_config_json, tensor_shapes
 from dsocr.models.canvas import UNTILED, Grid, Resolution, Tiling
-from dsocr.models.family import IMAGE, VLLM_GUARD, InputLength, Serving
+from dsocr.models.family import IMAGE, VLLM_GUARD, InputLength, Serving, unknown_resolution
 from dsocr.models.token_family import CanvasEncoded, CanvasProcessor, Features, TokenFamily
 
 if TYPE_CHECKING:
@@ -108,11 +108,7 @@ def find_resolution(variant: Variant, name: str | None) -> Resolution:
     name = name or ("wrap" if variant == "nano" else "base")
     chosen = known.get(name)
     if chosen is None:
-        raise ConfigError(
-            f"This base has no resolution {name!r} (input.resolution)",
-            code="resolution-unknown",
-            hint=f"it has {', '.join(known)}",
-        )
+        raise unknown_resolution(name, f"it has {', '.join(known)}")
     return chosen
 
 
@@ -199,6 +195,8 @@ class DeepseekOcr(TokenFamily):
     target_modules = TARGET_MODULES
     saved_names = (NATIVE_DECODER, ORIGINAL_DECODER)
     expert_parameters = EXPERTS
+    unused_tensors = tuple(map(re.escape, UNUSED_TENSORS))
+    vision_pattern = rf"\.(vision_tower|{PROJECTOR})\."
 
     @property
     def serving(self) -> Serving | None:
@@ -215,30 +213,6 @@ class DeepseekOcr(TokenFamily):
         second = self.name == "deepseek_ocr_2"
         return DeepseekOcr2ForConditionalGeneration if second else UnlimitedOcrForConditionalGeneration
 
-    @property
-    def unused_tensors(self) -> list[str]:
-        """Patterns of the tensors of a checkpoint that its network does not use."""
-        return [re.escape(name) for name in UNUSED_TENSORS]
-
-    def is_vision(self, parameter: str) -> bool:
-        """Whether a parameter belongs to the vision towers or their projector."""
-        return ".vision_tower." in parameter or f".{PROJECTOR}." in parameter
-
-    def network_config(self, raw: Mapping[str, Any], folder: Path) -> Any:
-        """Return the native config. Raises ModelError if a tensor or an entry of `config.json` is missing."""
-        shapes = tensor_shapes(folder)
-        if not self.original:
-            return self.network_class.config_class.from_dict(raw)
-        try:
-            return original_config(self, raw, shapes, image_token_id(load_tokenizer(folder), folder))
-        except KeyError as error:
-            raise ModelError(
-                f"Checkpoint is incomplete: {error.args[0]} is missing",
-                code="base-incomplete",
-                where=folder,
-                hint="download it again",
-            ) from error
-
     def validate_input(self, resolution: str | None, prompt: str) -> None:
         """Raise ConfigError for an unknown resolution or prompt."""
         find_resolution(self.name, resolution)
@@ -250,9 +224,16 @@ class DeepseekOcr(TokenFamily):
 
         from dsocr.models.base_folder import load_pretrained
 
-        config = self.network_config(read_config_json(folder), folder)
+        raw, shapes, tokenizer = read_config_json(folder), tensor_shapes(folder), load_tokenizer(folder)
+        try:
+            if self.original:
+                config = original_config(self, raw, shapes, image_token_id(tokenizer, folder))
+            else:
+                config = self.network_class.config_class.from_dict(raw)
+        except KeyError as error:
+            message = f"Checkpoint is incomplete: {error.args[0]} is missing"
+            raise ModelError(message, code="base-incomplete", where=folder, hint="download it again") from error
         network = load_pretrained(self.network_class, config, folder, unused=self.unused_tensors, **options)
-        tokenizer = load_tokenizer(folder)
         ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
         network.generation_config = GenerationConfig(**ids)
         return network

@@ -6,9 +6,8 @@ with its aspect ratio kept, and `squash` must be asked for. The ids that start, 
 checkpoint and set explicitly, because its files often disagree, and a wrong end id makes a network that never stops.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,8 +17,7 @@ from dsocr.errors import ConfigError, ModelError
 from dsocr.io.encodings import read_object, reading_json
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.canvas import PAD_COLOUR, Layout, Resolution
-from dsocr.models.family import IGNORED, Batch, Check, InputLength
-from dsocr.models.generation import Generation
+from dsocr.models.family import IGNORED, Batch, Check, InputLength, unknown_resolution
 from dsocr.models.token_family import CanvasEncoded, CanvasProcessor, Features, TokenFamily, check_labels
 
 if TYPE_CHECKING:
@@ -45,8 +43,6 @@ BASES = dict.fromkeys(
 TARGET_MODULES = {"decoder": _DECODER, "vision": f"{_VIT}|{_SWIN}", "decoder+vision": f"{_DECODER}|{_VIT}|{_SWIN}"}
 """Named sets of layers for an adapter."""
 
-_VISION = re.compile(r"(base_model\.model\.)?(encoder|enc_to_dec_proj)\.")
-
 
 @dataclass(frozen=True, slots=True)
 class EncoderDecoderProcessor(CanvasProcessor):
@@ -56,16 +52,6 @@ class EncoderDecoderProcessor(CanvasProcessor):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     start_id: int
-
-    @property
-    def max_text_tokens(self) -> int:
-        """The most tokens of a text: one position of the decoder is for its end."""
-        return self.family.positions - 1
-
-    @property
-    def answer_start(self) -> str:
-        """The begin token, which networks trained on a tokenizer's own output write first."""
-        return str(self.tokenizer.bos_token or "")
 
     def collate(self, samples: Sequence[CanvasEncoded], padding: Literal["left", "right"] = "right") -> Batch:
         """Return `pixel_values` (B, 3, H, W) as bytes, and `decoder_input_ids` and `labels` (B, L).
@@ -81,7 +67,7 @@ class EncoderDecoderProcessor(CanvasProcessor):
         longest = max(len(sample.answer_ids) for sample in samples)
         if longest > self.family.positions:
             message = f"A text has {longest} tokens, and the decoder has {self.family.positions} positions"
-            hint = f"set training.max_text_tokens to {self.family.positions - 1} or less, with long_text: exclude"
+            hint = f"set training.max_text_tokens to {self.max_text_tokens} or less, with long_text: exclude"
             raise ModelError(message, code="text-too-long", hint=hint)
         batch: Batch = {"input_ids": torch.full((len(samples), 1), self.start_id)}
         if longest:
@@ -124,15 +110,12 @@ class EncoderDecoder(TokenFamily):
     caches_features = True
     trains = "either"
     target_modules = TARGET_MODULES
+    vision_pattern = r"^(base_model\.model\.)?(encoder|enc_to_dec_proj)\."
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
         """The resolutions, the default first; only a square canvas has rows of a wrapped line."""
         return ("wrap", "pad", "squash") if self.size[0] == self.size[1] else ("pad", "squash")
-
-    def is_vision(self, parameter: str) -> bool:
-        """Whether a parameter belongs to the encoder or its projection."""
-        return _VISION.match(parameter) is not None
 
     def load_network(self, folder: Path, **options: Any) -> "PreTrainedModel":
         """Load the network, with the ids that start, end and pad a text."""
@@ -157,11 +140,7 @@ class EncoderDecoder(TokenFamily):
     def validate_input(self, resolution: str | None, prompt: str) -> None:
         """Raise ConfigError for an unknown resolution, and for a prompt."""
         if resolution is not None and resolution not in self.layouts:
-            raise ConfigError(
-                f"This base has no resolution {resolution!r} (input.resolution)",
-                code="resolution-unknown",
-                hint=f"it has {', '.join(self.layouts)}",
-            )
+            raise unknown_resolution(resolution, f"it has {', '.join(self.layouts)}")
         if prompt not in ("", "free_ocr"):
             message = "input.prompt: networks of encoder and decoder take no prompt"
             raise ConfigError(message, code="prompt-unsupported", hint="leave it out")
@@ -190,7 +169,19 @@ class EncoderDecoder(TokenFamily):
             layout, width, layout, max_row_height=width // _ROWS, height=height, fill=fill, resample=resample
         )
         start, end, pad = ids
-        return EncoderDecoderProcessor(self, tokenizer, canvas, mean, std, start, end_ids=(end,), pad_id=pad)
+        return EncoderDecoderProcessor(
+            self,
+            tokenizer,
+            canvas,
+            mean,
+            std,
+            start,
+            end_ids=(end,),
+            pad_id=pad,
+            max_text_tokens=self.positions - 1,  # the last position is for the end token
+            # Networks trained on a tokenizer's own output write the begin token first.
+            answer_start=str(tokenizer.bos_token or ""),
+        )
 
     def prepare_training(
         self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
@@ -222,10 +213,6 @@ class EncoderDecoder(TokenFamily):
     ) -> list[Check]:
         """Check that the labels are the texts with their end token."""
         return [check_labels(processor.collate(samples), samples, texts, processor)]
-
-    def limit(self, generation: Generation) -> Generation:
-        """Return the settings within the positions of the decoder."""
-        return replace(generation, max_new_tokens=min(generation.max_new_tokens, self.positions - 1))
 
 
 def recognize(config: Mapping[str, Any]) -> EncoderDecoder | None:

@@ -122,21 +122,15 @@ class Processor(ABC):
     family: "Family"
     prompt: str = field(default="", kw_only=True)
     """The prompt, empty for networks that take none."""
+    asked: str = field(default="", kw_only=True)
+    """How the network is asked, and who says so; empty without a prompt."""
+    max_text_tokens: int | None = field(default=None, kw_only=True)
+    """The most tokens of a text, its end token not counted; None without a limit."""
 
     @property
     @abstractmethod
     def resolution_name(self) -> str:
         """The name of the resolution, as in `input.resolution`."""
-
-    @property
-    def asked(self) -> str:
-        """How the network is asked, and who says so; empty without a prompt."""
-        return ""
-
-    @property
-    def max_text_tokens(self) -> int | None:
-        """The most tokens of a text, its end token not counted; None without a limit."""
-        return None
 
     @property
     def language_model(self) -> "LanguageModel | None":
@@ -206,6 +200,8 @@ class Family(ABC):
     """A part of the native tensor names, and its replacement in saved adapters."""
     expert_parameters: ClassVar[Sequence[str]] = ()
     """Parameters of routed experts that `decoder+experts` adapts."""
+    vision_pattern: ClassVar[str] = "(?!)"
+    """Matches part of the names of the native network's parameters in vision towers and their projector."""
 
     @property
     def caches_features(self) -> bool:
@@ -223,7 +219,7 @@ class Family(ABC):
 
     def is_vision(self, parameter: str) -> bool:
         """Whether a parameter of the native network belongs to the vision towers or their projector."""
-        return False
+        return re.search(self.vision_pattern, parameter) is not None
 
     @abstractmethod
     def load_network(self, folder: Path, **options: Any) -> Any:
@@ -311,6 +307,12 @@ ALL_WEIGHTS = "all"
 """The value of `adapter.target_modules` that trains the network itself, for families that can do either."""
 _WHOLE_LEARNING_RATE = 5e-5
 """The usual peak rate for all weights of a pretrained transformer."""
+
+
+def unknown_resolution(name: str, hint: str) -> ConfigError:
+    """Return the error for a resolution that a base does not have; the hint names its own."""
+    message = f"This base has no resolution {name!r} (input.resolution)"
+    return ConfigError(message, code="resolution-unknown", hint=hint)
 
 
 def trains_all_weights(family: Family, target_modules: str) -> bool:

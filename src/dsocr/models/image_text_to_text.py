@@ -6,7 +6,6 @@ and chat template are transformers' own. Their layers are found by the names tha
 vision towers.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +55,6 @@ _SERVING = Serving(
 Not Qwen2.5-VL: vLLM 0.32 on a CPU has other probabilities of a small random network than its class in transformers.
 """
 
-_VISION_PARAMETER = re.compile(rf"(^|\.)({_VISION}|{_PROJECTOR})\.")
-
 BASES: Mapping[str, Serving | None] = {
     "Qwen/Qwen2.5-VL-3B-Instruct": None,
     "Qwen/Qwen2.5-VL-7B-Instruct": None,
@@ -82,6 +79,7 @@ class ImageTextToText(TokenFamily):
 
     quantizations = ("nf4",)
     target_modules = TARGET_MODULES
+    vision_pattern = rf"(^|\.)({_VISION}|{_PROJECTOR})\."
 
     @property
     def serving(self) -> Serving | None:
@@ -101,10 +99,6 @@ class ImageTextToText(TokenFamily):
 
         network_class = getattr(transformers, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[self.name])
         return list(network_class._keys_to_ignore_on_load_unexpected or ())
-
-    def is_vision(self, parameter: str) -> bool:
-        """Whether a parameter belongs to the vision tower or its projector."""
-        return _VISION_PARAMETER.search(parameter) is not None
 
     def load_network(self, folder: Path, **options: Any) -> "PreTrainedModel":
         """Load the network in its class, which reads greedily and stops where the checkpoint says."""

@@ -125,21 +125,15 @@ class TokenProcessor(Processor):
     tokenizer: "PreTrainedTokenizerBase"
     end_ids: tuple[int, ...] = field(kw_only=True)
     pad_id: int = field(kw_only=True)
+    answer_start: str = field(default="", kw_only=True)
+    """The network's text before every answer, which readers are not shown; usually empty."""
+    joins_features: bool = field(default=False, kw_only=True)
+    """Whether the network takes the features of a batch as one tensor."""
 
     @property
     def end_id(self) -> int:
         """The id that is learnt at the end of a text."""
         return self.end_ids[0]
-
-    @property
-    def answer_start(self) -> str:
-        """The network's text before every answer, which readers are not shown; usually empty."""
-        return ""
-
-    @property
-    def joins_features(self) -> bool:
-        """Whether the network takes the features of a batch as one tensor."""
-        return False
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         """Tokenize a text; special tokens are neither added nor recognised in it."""
@@ -226,10 +220,6 @@ class CanvasProcessor(TokenProcessor):
 @dataclass(frozen=True, slots=True)
 class TokenFamily(Family):
     """Networks that write a text token by token."""
-
-    def limit(self, generation: Generation) -> Generation:
-        """Return the settings within the network's limits."""
-        return generation
 
     def prepare_training(
         self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
@@ -319,7 +309,8 @@ class TokenFamily(Family):
         """Generate a text for each sample of a batch, token by token."""
         from dsocr.models.token_batches import decode
 
-        return decode(network, processor, samples, self.limit(generation))
+        limit = min(generation.max_new_tokens, processor.max_text_tokens or generation.max_new_tokens)
+        return decode(network, processor, samples, replace(generation, max_new_tokens=limit))
 
     def retry_loops(
         self,
@@ -333,7 +324,7 @@ class TokenFamily(Family):
 
         If the text loops again, the first one is kept up to its loop and stays `looping`.
         """
-        results, strict = list(decoded), stricter(self.limit(generation))
+        results, strict = list(decoded), stricter(generation)
         for places in batches([i for i, d in enumerate(decoded) if d.looping], generation.batch_size):
             samples = [processor.encode(images[place]) for place in places]
             for place, again in zip(places, self.decode(network, processor, samples, strict), strict=True):
