@@ -5,10 +5,10 @@ class and sizes that suit the small network, and a chat template like the publis
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -24,8 +24,13 @@ _TEXT: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 32,
+    "max_position_embeddings": 2048,
 }
-_MROPE: dict[str, Any] = {"rope_type": "default", "mrope_section": [6, 5, 5], "rope_theta": 10000.0}
+_ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0}
+_MROPE = {"rope_parameters": _ROPE | {"mrope_section": [6, 5, 5]}}
+_INTERLEAVED = {"mrope_interleaved": True}  # which transformers takes for granted, vLLM not
+_VISION: dict[str, Any] = {"depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4}
+_TOWER = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
 
 _CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{% for part in message['content'] %}"
@@ -33,9 +38,6 @@ _CHATML = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 _QWEN = _CHATML.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
-_LIGHTON = _CHATML.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>").replace(
-    "{% for message in messages %}", "<|im_start|>system<|im_end|>\n{% for message in messages %}", 1
-)
 _PADDLE = (
     "{{ '<|begin_of_sentence|>' }}{% for message in messages %}{% if message['role'] == 'user' %}User: "
     "{% for part in message['content'] %}{% if part['type'] == 'image' %}"
@@ -54,14 +56,11 @@ _SMOL = (
     "{% if part['type'] == 'image' %}<image>{% else %}{{ part['text'] }}{% endif %}{% endfor %}<end_of_utterance>\n"
     "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
-
 # Of small Qwen3.5 an answer begins behind an empty block of thoughts.
 _QWEN3_5 = _QWEN.replace("assistant\n{% endif %}", "assistant\n<think>\n\n</think>\n\n{% endif %}").replace(
     "{% for part in",
     "{% if message['role'] == 'assistant' %}<think>\n\n</think>\n\n{% endif %}{% for part in",
 )
-_INTERN = _CHATML.replace("IMAGE", "<IMG_CONTEXT>\n")
-_QIANFAN = _CHATML.replace("IMAGE", "<image>\n")
 _HUNYUAN = (
     "{% for message in messages %}{% if message['role'] == 'system' %}"
     "<hy_begin>{% if message['content'] is string %}{{ message['content'] }}{% else %}"
@@ -73,158 +72,198 @@ _HUNYUAN = (
     "{% endif %}<hy_Assistant>{% endif %}{% endfor %}"
 )
 
-CHAT_MODELS = ["qwen2_5_vl", "qwen3_vl", "lighton_ocr", "paddleocr_vl", "got_ocr2", "glm_ocr", "smolvlm"]
-CHAT_MODELS += ["qwen3_5", "internvl", "qianfan_ocr", "hunyuan_vl"]
-"""The types that can be written."""
+_CHAT_TOKENS = "<|im_start|> <|im_end|> <|endoftext|>"
+_QWEN_TOKENS = f"{_CHAT_TOKENS} <|vision_start|> <|vision_end|> <|image_pad|>"
+_VIDEO = {"vision_start_token_id": "<|vision_start|>", "video_token_id": "<|video_pad|>"}
+_QWEN_SIZES = {"size": {"shortest_edge": 1024, "longest_edge": 16 * 1024}, "patch_size": 16}
+_QWEN_SIZES |= {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+_PIXELS = {"min_pixels": 784, "max_pixels": 28 * 28 * 16, "patch_size": 14}
+_TILES = {"size": {"height": 32, "width": 32}, "max_patches": 2}
+_INTERN_TOKENS = {"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>"}
 
-_PIXELS: dict[str, Any] = {"min_pixels": 784, "max_pixels": 28 * 28 * 16}
-_QWEN_TOKENS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
 
-_SPECIAL = {
-    "qwen2_5_vl": [*_QWEN_TOKENS, "<|video_pad|>"],
-    "qwen3_vl": [*_QWEN_TOKENS, "<|video_pad|>"],
-    "lighton_ocr": _QWEN_TOKENS,
-    "qwen3_5": [*_QWEN_TOKENS, "<|video_pad|>"],
-    "internvl": [*_QWEN_TOKENS[:3], "<img>", "</img>", "<IMG_CONTEXT>", "<video>"],
-    "qianfan_ocr": [*_QWEN_TOKENS[:3], "<img>", "</img>", "<IMG_CONTEXT>"],
-    "hunyuan_vl": [
-        "<hy_begin>",
-        "<hy_3>",
-        "<hy_User>",
-        "<hy_Assistant>",
-        "<hy_100>",
-        "<hy_101>",
-        "<hy_102>",
-        "<hy_pad>",
-    ],
-    "paddleocr_vl": [
-        "<s>",
-        "</s>",
-        "<pad>",
-        "<|begin_of_sentence|>",
-        "<|IMAGE_START|>",
-        "<|IMAGE_END|>",
-        "<|IMAGE_PLACEHOLDER|>",
-    ],
-    "got_ocr2": ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<img>", "</img>", "<imgpad>"],
-    "glm_ocr": [
-        "[gMASK]",
-        "<sop>",
-        "<|endoftext|>",
-        "<|user|>",
-        "<|assistant|>",
-        "<|image|>",
-        "<|video|>",
-        "<|begin_of_image|>",
-        "<|end_of_image|>",
-        "<|begin_of_video|>",
-        "<|end_of_video|>",
-    ],
-    "smolvlm": [
-        *[
-            "<|im_start|>",
-            "<|im_end|>",
-            "<end_of_utterance>",
-            "<image>",
-            "<fake_token_around_image>",
-            "<global-img>",
-            "<video>",
-        ],
-        *(f"<row_{row}_col_{column}>" for row in range(1, 9) for column in range(1, 9)),
-    ],
-}
-_END = {
-    "hunyuan_vl": "<hy_Assistant>",
-    "paddleocr_vl": "</s>",
-    "glm_ocr": "<|endoftext|>",
-    "smolvlm": "<end_of_utterance>",
-}
-_PAD = {"hunyuan_vl": "<hy_pad>", "paddleocr_vl": "<pad>", "smolvlm": "<|im_end|>"}
-_IMAGE = {
-    "hunyuan_vl": "<hy_102>",
-    "internvl": "<IMG_CONTEXT>",
-    "qianfan_ocr": "<IMG_CONTEXT>",
-    "paddleocr_vl": "<|IMAGE_PLACEHOLDER|>",
-    "got_ocr2": "<imgpad>",
-    "glm_ocr": "<|image|>",
-    "smolvlm": "<image>",
-}
-_UNUSED = {
-    "paddleocr_vl": "visual.vision_model.head.probe",
-    "glm_ocr": "model.language_model.layers.16.eh_proj.weight",
-}
-"""Tensors that are published and that the class ignores."""
-_TEMPLATES = {
-    "qwen2_5_vl": _QWEN,
-    "qwen3_vl": _QWEN,
-    "lighton_ocr": _LIGHTON,
-    "paddleocr_vl": _PADDLE,
-    "glm_ocr": _GLM,
-    "smolvlm": _SMOL,
-    "qwen3_5": _QWEN3_5,
-    "internvl": _INTERN,
-    "qianfan_ocr": _QIANFAN,
-    "hunyuan_vl": _HUNYUAN,
-}
-_INTERN_TOKENS = {
-    "start_image_token": "<img>",
-    "end_image_token": "</img>",
-    "context_image_token": "<IMG_CONTEXT>",
-    "video_token": "<video>",
-}
-_EXTRA_TOKENS = {
-    "internvl": _INTERN_TOKENS,
-    "qianfan_ocr": {name: token for name, token in _INTERN_TOKENS.items() if name != "video_token"},
-    "hunyuan_vl": {"image_token": "<hy_102>", "image_start_token": "<hy_100>", "image_end_token": "<hy_101>"},
-}
-_PROCESSORS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "qwen2_5_vl": ("Qwen2_5_VLProcessor", "Qwen2VLImageProcessorFast", {**_PIXELS, "patch_size": 14}),
-    "qwen3_vl": (
+class _Type(NamedTuple):
+    """One type of chat model as it is published; the defaults are those of Qwen."""
+
+    processor: str
+    images: str
+    """The class of its image processor, with its settings in `sizes`."""
+    sizes: Mapping[str, Any]
+    vision: Mapping[str, Any]
+    text: Mapping[str, Any] = {}
+    """Settings of the text model besides `_TEXT`."""
+    ids: Mapping[str, str] = {}
+    """Entries of the config that are ids, and their tokens."""
+    config: Mapping[str, Any] = {}
+    tokens: str = f"{_QWEN_TOKENS} <|video_pad|>"
+    """The special tokens, separated by spaces."""
+    template: str = _QWEN
+    end: str = "<|im_end|>"
+    pad: str = "<|endoftext|>"
+    image: str = "<|image_pad|>"
+    tokenizer: Mapping[str, Any] = {}
+    """Further entries of its config."""
+    extra: Mapping[str, Any] = {}
+    """Entries of the processor's config."""
+    unused: str = ""
+    """A tensor that is published and that the class ignores."""
+
+
+_INTERN = _Type(
+    "InternVLProcessor",
+    "GotOcr2ImageProcessorFast",
+    _TILES,
+    {**_TOWER, "image_size": [32, 32], "patch_size": [8, 8]},
+    {"model_type": "qwen3"},
+    config={"image_seq_length": 4, "tie_word_embeddings": True},
+    tokens=f"{_CHAT_TOKENS} <img> </img> <IMG_CONTEXT> <video>",
+    template=_CHATML.replace("IMAGE", "<IMG_CONTEXT>\n"),
+    image="<IMG_CONTEXT>",
+    tokenizer={"extra_special_tokens": {**_INTERN_TOKENS, "video_token": "<video>"}},
+    extra={"image_seq_length": 4},
+)
+_TYPES = {
+    "qwen2_5_vl": _Type(
+        "Qwen2_5_VLProcessor",
+        "Qwen2VLImageProcessorFast",
+        _PIXELS,
+        {**_VISION, "depth": 2, "window_size": 56, "fullatt_block_indexes": [1], "out_hidden_size": 128},
+        _MROPE,
+        _VIDEO,
+        {"tie_word_embeddings": False},
+    ),
+    "qwen3_vl": _Type(
         "Qwen3VLProcessor",
         "Qwen2VLImageProcessorFast",
-        {"size": {"shortest_edge": 1024, "longest_edge": 16 * 1024}, "patch_size": 16, "image_mean": [0.5] * 3}
-        | {"image_std": [0.5] * 3},
+        _QWEN_SIZES,
+        {**_VISION, "out_hidden_size": 128, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
+        # What is added after the first layer is seen in the second.
+        {"num_hidden_layers": 2, "rope_parameters": _MROPE["rope_parameters"] | _INTERLEAVED},
+        _VIDEO,
     ),
-    "lighton_ocr": (
+    "lighton_ocr": _Type(
         "LightOnOcrProcessor",
         "PixtralImageProcessorFast",
         {"size": {"longest_edge": 224}, "patch_size": {"height": 28, "width": 28}},
+        {**_TOWER, "model_type": "pixtral", "head_dim": 8, "image_size": 224, "patch_size": 14}
+        | {"rope_parameters": _ROPE},
+        {"model_type": "qwen3", "rope_parameters": _ROPE},
+        tokens=_QWEN_TOKENS,
+        template="<|im_start|>system<|im_end|>\n" + _QWEN,
+        tokenizer={"image_token": "<|image_pad|>", "image_break_token": "<|vision_start|>"}
+        | {"image_end_token": "<|vision_end|>"},
+        extra={"patch_size": 14, "spatial_merge_size": 2},
     ),
-    "paddleocr_vl": ("PaddleOCRVLProcessor", "PaddleOCRVLImageProcessor", {**_PIXELS, "patch_size": 14}),
-    "got_ocr2": ("GotOcr2Processor", "GotOcr2ImageProcessor", {"size": {"height": 64, "width": 64}}),
-    "qwen3_5": (
-        "Qwen3VLProcessor",
-        "Qwen2VLImageProcessorFast",
-        {"size": {"shortest_edge": 1024, "longest_edge": 16 * 1024}, "patch_size": 16, "image_mean": [0.5] * 3}
-        | {"image_std": [0.5] * 3},
+    "paddleocr_vl": _Type(
+        "PaddleOCRVLProcessor",
+        "PaddleOCRVLImageProcessor",
+        _PIXELS,
+        {**_TOWER, "image_size": 56, "patch_size": 14},
+        _MROPE,
+        {"vision_start_token_id": "<|IMAGE_START|>"},
+        tokens="<s> </s> <pad> <|begin_of_sentence|> <|IMAGE_START|> <|IMAGE_END|> <|IMAGE_PLACEHOLDER|>",
+        template=_PADDLE,
+        end="</s>",
+        pad="<pad>",
+        image="<|IMAGE_PLACEHOLDER|>",
+        tokenizer={"image_token": "<|IMAGE_PLACEHOLDER|>"},
+        unused="visual.vision_model.head.probe",
     ),
-    "internvl": (
-        "InternVLProcessor",
-        "GotOcr2ImageProcessorFast",
-        {"size": {"height": 32, "width": 32}, "max_patches": 2},
+    "got_ocr2": _Type(
+        "GotOcr2Processor",
+        "GotOcr2ImageProcessor",
+        {"size": {"height": 64, "width": 64}},
+        {"hidden_size": 32, "output_channels": 16, "num_hidden_layers": 1, "num_attention_heads": 4}
+        | {"image_size": 64, "patch_size": 4, "window_size": 4, "global_attn_indexes": [0], "mlp_dim": 64},
+        {"model_type": "qwen2"},
+        {"image_token_index": "<imgpad>"},
+        {"image_seq_length": 16},
+        tokens=f"{_CHAT_TOKENS} <img> </img> <imgpad>",
+        template="",
+        image="<imgpad>",
+        extra={"num_image_tokens": 16},
     ),
-    # As it was first published, with the processor of InternVL.
-    "qianfan_ocr": (
-        "InternVLProcessor",
-        "GotOcr2ImageProcessorFast",
-        {"size": {"height": 32, "width": 32}, "max_patches": 2},
-    ),
-    "hunyuan_vl": (
-        "HunYuanVLProcessor",
-        "HunYuanVLImageProcessor",
-        {"min_pixels": 1024, "max_pixels": 16 * 1024, "patch_size": 16},
-    ),
-    "glm_ocr": (
+    "glm_ocr": _Type(
         "Glm46VProcessor",
         "Glm46VImageProcessor",
         {"size": {"shortest_edge": 1568, "longest_edge": 2 * 28 * 28 * 16}, "patch_size": 14},
+        {**_VISION, "out_hidden_size": 128, "image_size": 56},
+        _MROPE,
+        {
+            "image_start_token_id": "<|begin_of_image|>",
+            "image_end_token_id": "<|end_of_image|>",
+            "video_start_token_id": "<|begin_of_video|>",
+            "video_end_token_id": "<|end_of_video|>",
+            "video_token_id": "<|video|>",
+        },
+        {"tie_word_embeddings": False},
+        tokens="[gMASK] <sop> <|endoftext|> <|user|> <|assistant|> <|image|> <|video|> "
+        "<|begin_of_image|> <|end_of_image|> <|begin_of_video|> <|end_of_video|>",
+        template=_GLM,
+        end="<|endoftext|>",
+        image="<|image|>",
+        unused="model.language_model.layers.16.eh_proj.weight",
     ),
-    "smolvlm": (
+    "smolvlm": _Type(
         "SmolVLMProcessor",
         "SmolVLMImageProcessor",
         {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}, "do_image_splitting": True},
+        {**_TOWER, "image_size": 32, "patch_size": 8},
+        {"model_type": "llama"},
+        {"pad_token_id": "<|im_end|>"},
+        {"scale_factor": 2},
+        tokens="<|im_start|> <|im_end|> <end_of_utterance> <image> <fake_token_around_image> <global-img> <video> "
+        + " ".join(f"<row_{row}_col_{column}>" for row in range(1, 9) for column in range(1, 9)),
+        template=_SMOL,
+        end="<end_of_utterance>",
+        pad="<|im_end|>",
+        image="<image>",
+        extra={"image_seq_len": 4},
+    ),
+    "qwen3_5": _Type(
+        "Qwen3VLProcessor",
+        "Qwen2VLImageProcessorFast",
+        _QWEN_SIZES,
+        {**_VISION, "out_hidden_size": 128, "num_position_embeddings": 16},
+        {
+            "rope_parameters": _MROPE["rope_parameters"] | _INTERLEAVED | {"partial_rotary_factor": 1.0},
+            "num_hidden_layers": 2,
+            "layer_types": ["linear_attention", "full_attention"],
+            "linear_key_head_dim": 16,
+            "linear_value_head_dim": 16,
+            "linear_num_key_heads": 4,
+            "linear_num_value_heads": 4,
+        },
+        _VIDEO,
+        template=_QWEN3_5,
+    ),
+    "internvl": _INTERN,
+    # As it was first published, with the processor of InternVL.
+    "qianfan_ocr": _INTERN._replace(
+        tokens=f"{_CHAT_TOKENS} <img> </img> <IMG_CONTEXT>",
+        template=_CHATML.replace("IMAGE", "<image>\n"),
+        tokenizer={"extra_special_tokens": _INTERN_TOKENS},
+    ),
+    "hunyuan_vl": _Type(
+        "HunYuanVLProcessor",
+        "HunYuanVLImageProcessor",
+        {"min_pixels": 1024, "max_pixels": 16 * 1024, "patch_size": 16},
+        {**_TOWER, "out_hidden_size": 128, "text_hidden_size": 128, "max_image_size": 256},
+        {"rope_parameters": _ROPE | {"mrope_section": [4, 4, 4, 4]}},
+        {"image_start_token_id": "<hy_100>", "image_end_token_id": "<hy_101>"},
+        tokens="<hy_begin> <hy_3> <hy_User> <hy_Assistant> <hy_100> <hy_101> <hy_102> <hy_pad>",
+        template=_HUNYUAN,
+        end="<hy_Assistant>",
+        pad="<hy_pad>",
+        image="<hy_102>",
+        tokenizer={
+            "extra_special_tokens": {"image_token": "<hy_102>"}
+            | {"image_start_token": "<hy_100>", "image_end_token": "<hy_101>"}
+        },
     ),
 }
+CHAT_MODELS = [*_TYPES]
+"""The types that can be written."""
 
 
 @contextmanager
@@ -239,46 +278,47 @@ def small_processors() -> Iterator[None]:
 def write_chat_model(folder: Path, model_type: str, head_std: float = 0.055) -> Path:
     """Write a checkpoint of this type into a new folder; `head_std` is that of its embeddings and head."""
     folder.mkdir(parents=True)
-    vocabulary = _write_tokenizer(folder, model_type)
+    kind = _TYPES[model_type]
+    vocabulary = _write_tokenizer(folder, kind)
     torch.manual_seed(7)
-    network = AutoModelForImageTextToText.from_config(_config(model_type, vocabulary))
+    ids = {"image_token_id": kind.image, **kind.ids} if model_type != "got_ocr2" else kind.ids
+    entries: dict[str, Any] = {name: vocabulary[token] for name, token in ids.items()}
+    text = {**_TEXT, **kind.text, "vocab_size": len(vocabulary)}
+    entries = {"vision_config": kind.vision, "text_config": text, "tie_word_embeddings": True, **entries, **kind.config}
+    entries = json.loads(json.dumps(entries))  # transformers changes them in their place
+    network = AutoModelForImageTextToText.from_config(AutoConfig.for_model(model_type, **entries))
     for name, parameter in network.named_parameters():
         norm = parameter.ndim == 1 and "bias" not in name
         head = "embed_tokens" in name or name == "lm_head.weight"
         # Logits near zero, as a checked base has them, that an adapter can still make large.
-        torch.nn.init.normal_(
-            parameter, mean=float(norm), std=0.02 if parameter.ndim == 1 else head_std if head else 0.15
-        )
+        std = 0.02 if parameter.ndim == 1 else head_std if head else 0.15
+        torch.nn.init.normal_(parameter, mean=float(norm), std=std)
     network.save_pretrained(folder)
-    if model_type in _UNUSED:
-        tensors = load_file(folder / "model.safetensors")
-        save_file(
-            tensors | {_UNUSED[model_type]: torch.ones(2, 3)}, folder / "model.safetensors", metadata={"format": "pt"}
-        )
-    end, pad = vocabulary[_END.get(model_type, "<|im_end|>")], vocabulary[_PAD.get(model_type, "<|endoftext|>")]
+    if kind.unused:
+        tensors = load_file(folder / "model.safetensors") | {kind.unused: torch.ones(2, 3)}
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     # Sampling as some authors publish it, which reading must ignore.
-    settings = {"do_sample": True, "temperature": 0.7, "repetition_penalty": 1.5, "eos_token_id": [end, pad]}
-    (folder / "generation_config.json").write_text(json.dumps(settings), encoding="utf-8")
-    processor, images, sizes = _PROCESSORS[model_type]
-    preprocessor = {"processor_class": processor, "image_processor_type": images, **sizes}
-    (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor), encoding="utf-8")
-    extra: dict[str, Any] = {"patch_size": 14, "spatial_merge_size": 2} if model_type == "lighton_ocr" else {}
-    extra |= {"num_image_tokens": 16} if model_type == "got_ocr2" else {}
-    extra |= {"image_seq_len": 4} if model_type == "smolvlm" else {}
-    extra |= {"image_seq_length": 4} if model_type in ("internvl", "qianfan_ocr") else {}
-    (folder / "processor_config.json").write_text(json.dumps({"processor_class": processor, **extra}), encoding="utf-8")
+    settings = {"do_sample": True, "temperature": 0.7, "repetition_penalty": 1.5}
+    files: dict[str, dict[str, Any]] = {
+        "generation_config.json": {**settings, "eos_token_id": [vocabulary[kind.end], vocabulary[kind.pad]]},
+        "preprocessor_config.json": {
+            **{"processor_class": kind.processor, "image_processor_type": kind.images},
+            **kind.sizes,
+        },
+        "processor_config.json": {"processor_class": kind.processor, **kind.extra},
+        "config.json": json.loads((folder / "config.json").read_text(encoding="utf-8")),
+    }
     if model_type == "lighton_ocr":  # published under the name of another class
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        config |= {"model_type": "mistral3", "architectures": ["LightOnOCRForConditionalGeneration"]}
-        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        files["config.json"] |= {"model_type": "mistral3", "architectures": ["LightOnOCRForConditionalGeneration"]}
     if model_type == "paddleocr_vl":  # published with code of its own, which must never be run
+        own = {f"Auto{part}": f"own.{part}" for part in ("Config", "ImageProcessor", "Processor", "Model")}
         for name in ("config.json", "preprocessor_config.json", "processor_config.json"):
-            own = {f"Auto{kind}": f"own.{kind}" for kind in ("Config", "ImageProcessor", "Processor", "Model")}
-            settings = json.loads((folder / name).read_text(encoding="utf-8")) | {"auto_map": own}
-            (folder / name).write_text(json.dumps(settings), encoding="utf-8")
+            files[name]["auto_map"] = own
         (folder / "own.py").write_text("raise RuntimeError('foreign code was run')\n", encoding="utf-8")
-    if model_type in _TEMPLATES:
-        (folder / "chat_template.jinja").write_text(_TEMPLATES[model_type], encoding="utf-8")
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    if kind.template:
+        (folder / "chat_template.jinja").write_text(kind.template, encoding="utf-8")
     return folder
 
 
@@ -289,79 +329,10 @@ def draw_text(text: str, size: tuple[int, int] | None = None) -> Image.Image:
     return image
 
 
-def _config(model_type: str, vocabulary: dict[str, int]) -> Any:
-    text: dict[str, Any] = {**_TEXT, "vocab_size": len(vocabulary), "max_position_embeddings": 2048}
-    image = vocabulary[_IMAGE.get(model_type, "<|image_pad|>")]
-    tokens: dict[str, Any] = {"image_token_id": image}
-    vision: dict[str, Any] = {"depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4}
-    match model_type:
-        case "qwen2_5_vl" | "qwen3_vl":
-            text["rope_parameters"] = dict(_MROPE)
-            names = {"vision_start_token_id": "<|vision_start|>", "video_token_id": "<|video_pad|>"}
-            tokens |= {name: vocabulary[token] for name, token in names.items()}
-            vision["out_hidden_size"] = 128
-            if model_type == "qwen2_5_vl":
-                vision |= {"depth": 2, "window_size": 56, "fullatt_block_indexes": [1]}
-            else:
-                text["num_hidden_layers"] = 2  # what is added after the first is seen in the second
-                text["rope_parameters"] |= {"mrope_interleaved": True}  # which transformers takes for granted, vLLM not
-                vision |= {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
-        case "qwen3_5":
-            text["rope_parameters"] = dict(_MROPE) | {"partial_rotary_factor": 1.0, "mrope_interleaved": True}
-            text |= {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]}
-            text |= {"linear_key_head_dim": 16, "linear_value_head_dim": 16}
-            text |= {"linear_num_key_heads": 4, "linear_num_value_heads": 4}
-            names = {"vision_start_token_id": "<|vision_start|>", "video_token_id": "<|video_pad|>"}
-            tokens |= {name: vocabulary[token] for name, token in names.items()}
-            vision |= {"out_hidden_size": 128, "num_position_embeddings": 16}
-        case "internvl" | "qianfan_ocr":
-            text["model_type"] = "qwen3"
-            vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
-            vision |= {"image_size": [32, 32], "patch_size": [8, 8]}
-            tokens |= {"image_seq_length": 4}
-        case "hunyuan_vl":
-            text["rope_parameters"] = {"rope_type": "default", "mrope_section": [4, 4, 4, 4], "rope_theta": 10000.0}
-            vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
-            vision |= {"out_hidden_size": 128, "text_hidden_size": 128, "max_image_size": 256}
-            names = {"image_start_token_id": "<hy_100>", "image_end_token_id": "<hy_101>"}
-            tokens |= {name: vocabulary[token] for name, token in names.items()}
-        case "lighton_ocr":
-            text |= {"model_type": "qwen3", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
-            vision = {"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
-            vision |= {"num_attention_heads": 4, "head_dim": 8, "image_size": 224, "patch_size": 14}
-            vision |= {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
-        case "paddleocr_vl":
-            text["rope_parameters"] = dict(_MROPE)
-            tokens |= {"vision_start_token_id": vocabulary["<|IMAGE_START|>"]}
-            vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
-            vision |= {"image_size": 56, "patch_size": 14}
-        case "got_ocr2":
-            text["model_type"] = "qwen2"
-            vision = {"hidden_size": 32, "output_channels": 16, "num_hidden_layers": 1, "num_attention_heads": 4}
-            vision |= {"image_size": 64, "patch_size": 4, "window_size": 4, "global_attn_indexes": [0], "mlp_dim": 64}
-            tokens = {"image_token_index": image, "image_seq_length": 16}
-        case "glm_ocr":
-            text["rope_parameters"] = dict(_MROPE)
-            names = {"image_start_token_id": "<|begin_of_image|>", "image_end_token_id": "<|end_of_image|>"}
-            names |= {"video_start_token_id": "<|begin_of_video|>", "video_end_token_id": "<|end_of_video|>"}
-            tokens |= {name: vocabulary[token] for name, token in names.items()} | {
-                "video_token_id": vocabulary["<|video|>"]
-            }
-            vision |= {"out_hidden_size": 128, "image_size": 56}
-        case "smolvlm":
-            text |= {"model_type": "llama"}
-            vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
-            vision |= {"image_size": 32, "patch_size": 8}
-            tokens |= {"scale_factor": 2, "pad_token_id": vocabulary["<|im_end|>"]}
-    tied = model_type not in ("qwen2_5_vl", "glm_ocr")
-    config = {"vision_config": vision, "text_config": text, "tie_word_embeddings": tied, **tokens}
-    return AutoConfig.for_model(model_type, **config)
-
-
-def _write_tokenizer(folder: Path, model_type: str) -> dict[str, int]:
+def _write_tokenizer(folder: Path, kind: _Type) -> dict[str, int]:
     """Write a tokenizer of bytes or, for PaddleOCR-VL, of characters in the manner of sentencepiece."""
-    special = _SPECIAL[model_type]
-    if model_type == "paddleocr_vl":
+    special = kind.tokens.split()
+    if "<s>" in special:
         letters = [*(chr(code) for code in (*range(33, 127), *range(0x410, 0x452))), "\u2581", "\u2581M", "\u2581П"]
         pieces = [*special, "<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
         vocabulary = {piece: number for number, piece in enumerate(pieces)}
@@ -378,16 +349,6 @@ def _write_tokenizer(folder: Path, model_type: str) -> dict[str, int]:
         tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(special)
     tokenizer.save(str(folder / "tokenizer.json"))
-    config: dict[str, Any] = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": _END.get(model_type, "<|im_end|>"),
-        "pad_token": _PAD.get(model_type, "<|endoftext|>"),
-    }
-    if model_type in ("lighton_ocr", "paddleocr_vl"):
-        config["image_token"] = _IMAGE.get(model_type, "<|image_pad|>")
-    if model_type == "lighton_ocr":
-        config |= {"image_break_token": "<|vision_start|>", "image_end_token": "<|vision_end|>"}
-    if model_type in _EXTRA_TOKENS:
-        config["extra_special_tokens"] = _EXTRA_TOKENS[model_type]
-    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": kind.end, "pad_token": kind.pad}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, **kind.tokenizer}), encoding="utf-8")
     return vocabulary

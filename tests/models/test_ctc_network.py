@@ -15,18 +15,18 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
-from transformers import AutoModelForTextRecognition, PPOCRV6SmallRecForTextRecognition
+from transformers import AutoModelForTextRecognition
 from transformers.models.pp_lcnet_v3.modeling_pp_lcnet_v3 import PPLCNetV3LearnableAffineBlock
 from transformers.models.pp_ocrv5_mobile_rec.configuration_pp_ocrv5_mobile_rec import PPOCRV5MobileRecConfig
 from transformers.models.pp_ocrv5_server_rec.configuration_pp_ocrv5_server_rec import PPOCRV5ServerRecConfig
 from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
 
 from convert_recogniser import convert_recogniser, create_network, save_network
-from dsocr.errors import ModelError
 from dsocr.models import ctc_network
 from dsocr.models.canvas import prepare_line
 from dsocr.models.ctc import collate_lines, count_steps
 from dsocr.models.ctc_network import compute_logits, load_network
+from tests.raising import raises_code
 
 CHARACTERS = ["a", "b", "e", " "]
 
@@ -119,18 +119,6 @@ def pixels(width: int = 80) -> tuple[torch.Tensor, torch.Tensor]:
     return collate_lines([prepare_line(Image.fromarray(noise))])
 
 
-def test_checkpoint_is_what_transformers_loads(tmp_path: Path) -> None:
-    network = small_network()
-    save_network(network, CHARACTERS, tmp_path)
-    native = PPOCRV6SmallRecForTextRecognition.from_pretrained(tmp_path).eval()
-    loaded, characters = load_network(tmp_path)
-    assert characters == CHARACTERS
-    with torch.inference_mode():
-        expected = compute_logits(network, *pixels())
-        torch.testing.assert_close(native(pixels()[0]).last_hidden_state, expected.softmax(-1), atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(compute_logits(loaded, *pixels()), expected, atol=1e-5, rtol=1e-4)
-
-
 def test_half_precision_checkpoint(tmp_path: Path) -> None:
     network = small_network()
     save_network(network, CHARACTERS, tmp_path, torch.float16)
@@ -155,6 +143,7 @@ def test_published_checkpoint_computes_what_its_class_does(kind: str, tmp_path: 
         expected = native(images).last_hidden_state
         assert (expected[0, 0].log() - expected[0, -1].log()).abs().max() > 0.02, "the image must matter"
         for training in (False, True):
+            assert all(parameter.requires_grad for parameter in loaded.parameters())
             logits = compute_logits(loaded.train(training), images, steps)
             torch.testing.assert_close(logits.softmax(-1), expected, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(again(images).last_hidden_state, expected, atol=1e-5, rtol=1e-4)
@@ -175,37 +164,16 @@ def test_saved_branches_are_one_and_load_to_the_same_bits(tmp_path: Path) -> Non
     assert not any("conv_symmetric.1" in name for name in written)
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.json"])
-def test_incomplete_checkpoint(tmp_path: Path, name: str) -> None:
-    save_network(small_network(), CHARACTERS, tmp_path)
-    (tmp_path / name).unlink()
-    with pytest.raises(ModelError) as error:
-        load_network(tmp_path)
-    assert error.value.code == "base-incomplete"
-
-
-def test_checkpoint_of_another_network(tmp_path: Path) -> None:
-    save_network(small_network(), CHARACTERS, tmp_path / "one")
+def test_incomplete_checkpoints_and_weights_of_another_network(tmp_path: Path) -> None:
     save_network(small_network(["a"]), ["a"], tmp_path / "other")
+    save_network(small_network(), CHARACTERS, tmp_path / "one")
     (tmp_path / "other" / "model.safetensors").replace(tmp_path / "one" / "model.safetensors")
-    with pytest.raises(ModelError) as error:
+    with raises_code("checkpoint-mismatch"):
         load_network(tmp_path / "one")
-    assert error.value.code == "checkpoint-mismatch"
-
-
-def test_folded_network_computes_the_same_in_training() -> None:
-    network = PPOCRV6SmallRecForTextRecognition(small_config()).eval()
-    modules: list[Any] = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
-    for module in modules:
-        nn.init.uniform_(module.running_mean)
-        nn.init.uniform_(module.running_var, 0.5, 2)
-        nn.init.uniform_(module.weight, 0.5, 2)
-    with torch.inference_mode():
-        expected = network(pixels()[0]).last_hidden_state
-        ctc_network.fold_normalization(network)
-        actual = compute_logits(network.train(), *pixels()).softmax(-1)
-    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
-    assert all(parameter.requires_grad for parameter in network.parameters())
+    for name in ("vocab.json", "model.safetensors", "config.json"):
+        (tmp_path / "one" / name).unlink()
+        with raises_code("base-incomplete"):
+            load_network(tmp_path / "one")
 
 
 def tensor_proto(name: str, tensor: torch.Tensor) -> onnx.TensorProto:
@@ -260,18 +228,12 @@ def test_conversion_from_onnx(tmp_path: Path) -> None:
     torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        (b"\x00\xff not protobuf", "onnx-unreadable"),
-        (onnx_model([tensor_proto("w_0", torch.zeros(2, 3, 3, 3))]).SerializeToString(), "onnx-unreadable"),
-    ],
-)
-def test_other_files_are_not_converted(tmp_path: Path, content: bytes, code: str) -> None:
-    (tmp_path / "other.onnx").write_bytes(content)
-    with pytest.raises(ModelError) as error:
-        convert_recogniser(tmp_path / "other.onnx", tmp_path / "converted")
-    assert error.value.code == code
+def test_other_files_are_not_converted(tmp_path: Path) -> None:
+    foreign = onnx_model([tensor_proto("w_0", torch.zeros(2, 3, 3, 3))]).SerializeToString()
+    for content in (b"\x00\xff not protobuf", foreign):
+        (tmp_path / "other.onnx").write_bytes(content)
+        with raises_code("onnx-unreadable"):
+            convert_recogniser(tmp_path / "other.onnx", tmp_path / "converted")
 
 
 def test_line_images() -> None:
@@ -292,7 +254,7 @@ def test_padding_reaches_no_line(training: bool, kind: str) -> None:
     """Compared in double precision, where rounding does not hide a leak."""
     network = small_network(kind=kind).double().train(training)
     drawn = np.random.default_rng(4)
-    widths = (8, 20, 64, 137, 400)
+    widths = (8, 20, 137, 300)
     lines = [prepare_line(Image.fromarray(drawn.integers(0, 255, (48, w, 3), dtype=np.uint8))) for w in widths]
     with torch.set_grad_enabled(training):
         batch, steps = collate_lines(lines)

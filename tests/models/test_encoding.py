@@ -1,7 +1,6 @@
 """A sample as model inputs and labels."""
 
 from dataclasses import replace
-from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -16,7 +15,7 @@ from dsocr.images import open_image
 from dsocr.models.canvas import show
 from dsocr.models.deepseek_ocr import DeepseekProcessor, Variant, find_prompt, find_resolution
 from dsocr.models.family import IGNORED
-from dsocr.models.loading import BaseModel, load_processor
+from dsocr.models.loading import BaseModel
 from dsocr.models.token_batches import collate
 from tests.making_models import deepseek_processor
 from tests.raising import raises_code
@@ -71,12 +70,6 @@ def test_training_and_transcription_see_the_same_pixels_and_prompt(encoder: Deep
         assert torch.equal(learning["input_ids"][0, : len(prompt)], prompt)
 
 
-def test_an_encoder_without_weights_encodes_alike(encoder: DeepseekProcessor) -> None:
-    light: Any = load_processor("nano", None, "free_ocr")
-    assert light.resolution == encoder.resolution
-    assert light.encode(line(), "да").prompt_ids == encoder.encode(line(), "да").prompt_ids
-
-
 def test_the_prompt_begins_once_and_ends_without_a_space(encoder: DeepseekProcessor) -> None:
     ids = encoder.prompt_ids()
     assert ids[0] == encoder.tokenizer.bos_token_id
@@ -94,12 +87,6 @@ def test_generation_pads_left_and_training_right(encoder: DeepseekProcessor) -> 
     assert left[0, -1] == 1
 
 
-def test_special_tokens_in_a_transcription_are_text(encoder: DeepseekProcessor) -> None:
-    ids = encoder.text_ids("<image><end>")
-    assert encoder.image_token_id not in ids
-    assert encoder.tokenizer.decode(ids) == "<image><end>"
-
-
 def test_unknown_characters_are_named_once(encoder: DeepseekProcessor) -> None:
     assert encoder.unknown_characters("日本 日 да") == "日本"
     assert encoder.unknown_characters("Съешь ещё, №7 — 5 %") == ""
@@ -110,10 +97,7 @@ def test_a_batch_of_mixed_kinds_is_rejected(encoder: DeepseekProcessor) -> None:
         collate([encoder.encode(line()), encoder.encode(line(), "да")], encoder.pad_id, padding="left")
 
 
-@pytest.mark.parametrize(
-    ("name", "slots"),
-    [("tiny", 73), ("small", 111), ("base", 273), ("large", 421)],
-)
+@pytest.mark.parametrize(("name", "slots"), [("tiny", 73), ("small", 111), ("base", 273), ("large", 421)])
 def test_slots_of_the_published_resolutions(name: str, slots: int) -> None:
     assert find_resolution("deepseek_ocr", name).slots() == slots
 

@@ -1,6 +1,5 @@
 """Layers are compiled in their place; only what is learnt is computed in the last block."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,11 @@ from dsocr.models.deepseek_ocr import SparseLastBlock
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.models.token_batches import collate, drop_ignored_positions, normalize_pixels
 from dsocr.training.readers import fresh_adapter
-from tests.making_models import write_first, write_second
 from tests.training.test_train import changed
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
-def test_layers_are_compiled_in_their_place_and_no_tensor_gets_another_name() -> None:
+def test_layers_are_compiled_in_their_place_and_no_tensor_gets_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)  # whose import takes two seconds
     base = load_base("nano")
     model = attach_adapter(base.network, base="nano", revision=None, target_modules="decoder", r=2, alpha=4)
     before = [list(model.state_dict()), list(adapter_tensors(model))]
@@ -72,21 +70,18 @@ def learnt_from(config: RunConfig, base: BaseModel, resolution: str | None, *, e
 
 
 @pytest.mark.parametrize(
-    ("write", "checkpointing"),
+    ("kind", "resolution"),
     [
-        pytest.param(None, True, id="nano, computed twice"),
-        pytest.param(write_first, False, id="DeepSeek-OCR"),
-        pytest.param(write_second, False, id="DeepSeek-OCR-2"),
+        pytest.param("nano", None, id="nano, computed twice"),
+        pytest.param("deepseek_ocr", "tiny", id="DeepSeek-OCR"),
+        pytest.param("deepseek_ocr_2", "small", id="DeepSeek-OCR-2"),
     ],
 )
-def test_nothing_is_learnt_otherwise(write: Any, checkpointing: bool, small_config: RunConfig, tmp_path: Path) -> None:
-    folder = "nano" if write is None else str(write(tmp_path))
-    resolution = None if write is None else "tiny" if write is write_first else "small"
-    config = changed(
-        small_config,
-        base=folder,
-        training={"gradient_checkpointing": checkpointing},
-    )
+def test_nothing_is_learnt_otherwise(
+    kind: str, resolution: str | None, bases: dict[str, str], small_config: RunConfig
+) -> None:
+    folder = bases[kind]
+    config = changed(small_config, base=folder, training={"gradient_checkpointing": kind == "nano"})
     loss, gradients, rows, batch = learnt_from(config, load_base(folder), resolution, everywhere=False)
     whole = learnt_from(config, load_base(folder), resolution, everywhere=True)
     torch.testing.assert_close(loss, whole[0], rtol=1e-6, atol=1e-6)

@@ -52,7 +52,6 @@ def logits(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("variant", "scope"),
     [
-        pytest.param("lora", "decoder+vision", id="alpha over rank"),
         pytest.param("rslora", "decoder+vision", id="alpha over the root of the rank"),
         pytest.param("lora", "decoder+experts", id="routed experts, which PEFT adapts as parameters"),
     ],

@@ -143,7 +143,7 @@ def test_the_lines_of_a_job_decide_for_its_short_pages_and_its_images_of_lines(r
 
 def test_a_given_script_is_kept(reader: LocalReader) -> None:
     def letters(script: str) -> set[str]:
-        return set("".join(p.text for p in reader.with_script(script).read(images("a", 20)))) - set(" .")
+        return set("".join(p.text for p in reader.with_script(script).read(images("a", 8)))) - set(" .")
 
     assert letters("any") <= set("aeopn"), "the script of every likeliest letter"
     assert letters("latin") == letters("any")
