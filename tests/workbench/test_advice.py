@@ -78,7 +78,7 @@ CASES = {
     ("accepted", "judged", "unfamiliar", "learner", "expected"), [pytest.param(*CASES[name], id=name) for name in CASES]
 )
 def test_the_sentence_of_the_first_hour(
-    empty_store: CorrectionStore,
+    store: CorrectionStore,
     archive: Archive,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -88,11 +88,11 @@ def test_the_sentence_of_the_first_hour(
     learner: Watching | None,
     expected: tuple[str, dict[str, Any], bool],
 ) -> None:
-    session = Session("scans", empty_store, archive, tmp_path)
+    session = Session("scans", store, archive, tmp_path)
     session.reader, session.learner = reader_of(100), cast("Learner", learner)
     statistics = Statistics(ErrorRate(80, 1000), judged, Outlook(), unfamiliar)
     monkeypatch.setattr(session, "statistics", lambda: statistics)
-    monkeypatch.setattr(empty_store, "counts", lambda: {State.ACCEPTED: accepted})
+    monkeypatch.setattr(store, "counts", lambda: {State.ACCEPTED: accepted})
     advice = session.advice()
     assert advice is not None
     assert (advice.name, advice.values, advice.can_learn) == expected
@@ -101,9 +101,9 @@ def test_the_sentence_of_the_first_hour(
 
 
 def test_without_a_model_that_reads_there_is_no_sentence(
-    empty_store: CorrectionStore, archive: Archive, tmp_path: Path
+    store: CorrectionStore, archive: Archive, tmp_path: Path
 ) -> None:
-    session = Session("scans", empty_store, archive, tmp_path)
+    session = Session("scans", store, archive, tmp_path)
     assert session.advice() is None
     session.reader = reader_of(0)
     assert session.advice() is None, "all had texts"

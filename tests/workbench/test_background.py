@@ -46,34 +46,34 @@ def read_all(store: CorrectionStore, archive: Archive, reader: type[FakeReader] 
     return reading
 
 
-def test_a_model_reads_what_has_no_text(empty_store: CorrectionStore, archive: Archive) -> None:
-    stopped = BackgroundReader(empty_store, archive, FakeReader)
+def test_a_model_reads_what_has_no_text(store: CorrectionStore, archive: Archive) -> None:
+    stopped = BackgroundReader(store, archive, FakeReader)
     assert stopped.total == 2
     stopped.start()
     stopped.stop()
-    assert read_all(empty_store, archive).error is None
-    assert empty_store.counts()[State.UNREAD] == 0
-    read = [line for line in empty_store.lines() if line.machine == "не точно"]
+    assert read_all(store, archive).error is None
+    assert store.counts()[State.UNREAD] == 0
+    read = [line for line in store.lines() if line.machine == "не точно"]
     assert [line.confidence for line in read] == [0.7, 0.7]
     assert len(read[0].characters) == len(read[0].text)
 
 
-def test_a_failing_reader_reports_its_error(empty_store: CorrectionStore, archive: Archive) -> None:
+def test_a_failing_reader_reports_its_error(store: CorrectionStore, archive: Archive) -> None:
     class Failing(FakeReader):
         def read(self, *_: object) -> Iterator[Prediction]:
             raise MemoryError("no room")
 
-    assert read_all(empty_store, archive, Failing).error == "MemoryError: no room"
+    assert read_all(store, archive, Failing).error == "MemoryError: no room"
 
 
-def test_lines_without_an_image_are_skipped(empty_store: CorrectionStore, archive: Archive) -> None:
+def test_lines_without_an_image_are_skipped(store: CorrectionStore, archive: Archive) -> None:
     (archive.root / "scan-1.png").unlink()
     beyond = StoredLine(0, 0, 0, Outline((9000, 10, 9400, 90)))
-    empty_store.add_page(replace(empty_store.pages()[1], name="again"), [beyond])
-    reading = read_all(empty_store, archive)
+    store.add_page(replace(store.pages()[1], name="again"), [beyond])
+    reading = read_all(store, archive)
     assert reading.error is None
     assert [message.partition(":")[0] for message in reading.skipped] == ["scan-1", "again"]
-    assert [line.text for line in empty_store.lines() if line.machine] == ["не точно"]
+    assert [line.text for line in store.lines() if line.machine] == ["не точно"]
     assert reading.done == reading.total == 3
 
 
@@ -116,41 +116,41 @@ def test_a_training_runs_in_another_process_and_leaves_a_run(small_config: RunCo
 
 
 def test_it_trains_with_the_defaults_of_the_base(
-    empty_store: CorrectionStore, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: CorrectionStore, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = find_training_config(Path("small"), None)
     assert config is not None
-    for line in empty_store.lines():
-        empty_store.review(line, f"line {line.number}", State.ACCEPTED, who="anna")
+    for line in store.lines():
+        store.review(line, f"line {line.number}", State.ACCEPTED, who="anna")
     monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: SimpleNamespace(pid=0))
     monkeypatch.setattr(os, "setpriority", lambda *arguments: None, raising=False)
-    run = BackgroundTraining(empty_store, archive, tmp_path, config).start()
+    run = BackgroundTraining(store, archive, tmp_path, config).start()
     written = load_config(run.with_suffix(".yaml"))
     usual = load_config({"dataset": written.dataset, "output": run, "base": "small"})
     assert pinned(written) == pinned(usual)
     assert pinned(written).training.batch_size == 16
 
 
-def test_lines_that_nobody_touched_are_read_again(empty_store: CorrectionStore, archive: Archive) -> None:
+def test_lines_that_nobody_touched_are_read_again(store: CorrectionStore, archive: Archive) -> None:
     class Better(FakeReader):
         def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
             for prediction in super().read(images):
                 yield replace(prediction, text="точно!!!!!")
 
-    read_all(empty_store, archive)
-    source_text, _, accepted, _, edited, _ = empty_store.lines()
-    empty_store.review(accepted, "принято", State.ACCEPTED, who="anna")
-    empty_store.replace_texts([(edited, "набрано")], who="anna")
-    again = BackgroundReader(empty_store, archive, Better, again=True)
+    read_all(store, archive)
+    source_text, _, accepted, _, edited, _ = store.lines()
+    store.review(accepted, "принято", State.ACCEPTED, who="anna")
+    store.replace_texts([(edited, "набрано")], who="anna")
+    again = BackgroundReader(store, archive, Better, again=True)
     assert again.total == 0, "all that a model had read was accepted or edited"
-    empty_store.undo("anna")
-    again = BackgroundReader(empty_store, archive, Better, again=True)
+    store.undo("anna")
+    again = BackgroundReader(store, archive, Better, again=True)
     again.start()
     while again.is_running:
         time.sleep(0.01)
-    assert empty_store.lines()[4].text == "точно!!!!!"
-    assert empty_store.lines()[0] == source_text
-    assert empty_store.lines()[2].text == "принято"
+    assert store.lines()[4].text == "точно!!!!!"
+    assert store.lines()[0] == source_text
+    assert store.lines()[2].text == "принято"
 
 
 class FakeTraining:
@@ -166,8 +166,9 @@ class FakeTraining:
         store, archive, work = self.parts
         self.started += 1
         self.run = work / f"run-{self.started}"
-        dataset = work / f"dataset-{self.started}"
-        export_dataset(store, archive, dataset)
+        dataset = work / "dataset"
+        if not dataset.exists():
+            export_dataset(store, archive, dataset)
         self.run.mkdir()
         config = RunConfig.model_validate({"dataset": dataset, "output": self.run})
         (self.run / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
@@ -190,20 +191,20 @@ class Typing(FakeReader):
 
 
 def test_a_run_starts_once_enough_lines_are_accepted_and_too_few_validation_lines_adopt_no_reader(
-    empty_store: CorrectionStore, archive: Archive, tmp_path: Path
+    store: CorrectionStore, archive: Archive, tmp_path: Path
 ) -> None:
     used: list[Path] = []
-    training = FakeTraining(empty_store, archive, tmp_path / "work")
+    training = FakeTraining(store, archive, tmp_path / "work")
     learner = Learner(
-        empty_store,
+        store,
         cast("BackgroundTraining", training),
         lambda load: used.append(Path(cast("Typing", load()).text)),
         load=lambda run: Typing("line 1"),
         first=lambda: Typing("line"),
         least=6,
     )
-    for line in empty_store.lines():
-        empty_store.review(line, f"line {line.number}", State.ACCEPTED, who="anna")
+    for line in store.lines():
+        store.review(line, f"line {line.number}", State.ACCEPTED, who="anna")
     learner.step()
     assert training.started == 0, "it is off"
     learner.is_on = True
@@ -214,7 +215,7 @@ def test_a_run_starts_once_enough_lines_are_accepted_and_too_few_validation_line
     learner.step()
     assert learner.lesson is not None
     assert 0 < learner.lesson.lines < 6
-    assert learner.lesson.learnt + learner.lesson.lines == len(empty_store.lines()), "each accepted line is in one"
+    assert learner.lesson.learnt + learner.lesson.lines == len(store.lines()), "each accepted line is in one"
     assert learner.lesson.same_pages, "there are too few pages to keep whole ones"
     assert learner.lesson.before is not None
     assert learner.lesson.after.errors < learner.lesson.before.errors

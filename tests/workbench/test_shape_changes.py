@@ -136,158 +136,156 @@ def test_random_edits_are_undone_exactly_and_exports_read_back_equal(
             assert [now for _, now in named] == [was for was, _ in named], to
 
 
-def test_two_people_do_not_overwrite_each_other(empty_store: CorrectionStore, archive: Archive) -> None:
-    seen = empty_store.lines(1)
-    edit(empty_store, "addRegion", polygon=corners(0, 0, 600, 150), kind="heading")
-    added = empty_store.regions(1)[-1]
+def test_two_people_do_not_overwrite_each_other(store: CorrectionStore) -> None:
+    seen = store.lines(1)
+    edit(store, "addRegion", polygon=corners(0, 0, 600, 150), kind="heading")
+    added = store.regions(1)[-1]
     with pytest.raises(StaleError):
-        edit(empty_store, "remove", seen[:1])
-    edit(empty_store, "assign", [empty_store.lines(1)[2]], region=added.number)
-    page = empty_store.pages()[0]
+        edit(store, "remove", seen[:1])
+    edit(store, "assign", [store.lines(1)[2]], region=added.number)
+    page = store.pages()[0]
     old = {"what": "retype", "lines": [], "region": [added.number, 0], "kind": "other"}
     with pytest.raises(StaleError):
-        carry_out(empty_store, page, old, who="boris")
-    assert empty_store.undo("boris") is None
+        carry_out(store, page, old, who="boris")
+    assert store.undo("boris") is None
 
 
-def test_shapes_may_be_changed_while_a_model_reads(empty_store: CorrectionStore, archive: Archive) -> None:
-    seen, other = empty_store.lines(1)[:2]
-    assert empty_store.add_reading(seen, "gelsn", (0.5,) * 5, 0.5)
-    seen = empty_store.lines(1)[0]
-    assert empty_store.add_reading(seen, "gelesen", (0.9,) * 7, 0.9)
+def test_shapes_may_be_changed_while_a_model_reads(store: CorrectionStore) -> None:
+    seen, other = store.lines(1)[:2]
+    assert store.add_reading(seen, "gelsn", (0.5,) * 5, 0.5)
+    seen = store.lines(1)[0]
+    assert store.add_reading(seen, "gelesen", (0.9,) * 7, 0.9)
     shape = {"number": seen.number, "polygon": corners(0, 0, 600, 80), "baseline": []}
-    edit(empty_store, "reshape", [seen], shapes=[shape])
-    assert empty_store.lines(1)[0].outline.polygon[2] == (600, 80)
-    empty_store.review(other, "typed", State.ACCEPTED, who="boris")
+    edit(store, "reshape", [seen], shapes=[shape])
+    assert store.lines(1)[0].outline.polygon[2] == (600, 80)
+    store.review(other, "typed", State.ACCEPTED, who="boris")
     with pytest.raises(StaleError):
-        edit(empty_store, "remove", [other])
+        edit(store, "remove", [other])
 
 
-def test_changes_of_shapes_are_undone_after_a_model_read_the_lines(
-    empty_store: CorrectionStore, archive: Archive
-) -> None:
+def test_changes_of_shapes_are_undone_after_a_model_read_the_lines(store: CorrectionStore) -> None:
     def read() -> None:
-        for line in empty_store.lines(1):
+        for line in store.lines(1):
             if line.state is State.UNREAD:
-                assert empty_store.add_reading(line, "gelesen", (0.9,) * 7, 0.9)
+                assert store.add_reading(line, "gelesen", (0.9,) * 7, 0.9)
 
     read()
-    before = snapshot(empty_store)
-    first, second, third = empty_store.lines(1)
-    edit(empty_store, "lineBelow", [third])
+    before = snapshot(store)
+    first, second, third = store.lines(1)
+    edit(store, "lineBelow", [third])
     read()
     shape = {"number": first.number, "polygon": corners(0, 0, 600, 80), "baseline": []}
-    edit(empty_store, "reshape", [first], shapes=[shape])
+    edit(store, "reshape", [first], shapes=[shape])
     read()
-    edit(empty_store, "merge", [empty_store.lines(1)[0], second])
+    edit(store, "merge", [store.lines(1)[0], second])
     read()
     for _ in range(3):
-        assert empty_store.undo("anna") is not None
-    assert snapshot(empty_store) == before
-    edit(empty_store, "lineBelow", [third])
-    empty_store.review(empty_store.lines(1)[3], "typed", State.ACCEPTED, who="boris")
+        assert store.undo("anna") is not None
+    assert snapshot(store) == before
+    edit(store, "lineBelow", [third])
+    store.review(store.lines(1)[3], "typed", State.ACCEPTED, who="boris")
     with pytest.raises(StaleError):
-        empty_store.undo("anna")
+        store.undo("anna")
 
 
 def test_what_only_a_model_read_is_read_again_and_never_exported_as_accepted(
-    empty_store: CorrectionStore, archive: Archive, tmp_path: Path
+    store: CorrectionStore, archive: Archive, tmp_path: Path
 ) -> None:
-    for line, text in zip(empty_store.lines(1), ("gelesen eins", "zwei", "drei"), strict=True):
-        assert empty_store.add_reading(line, text, (0.9,) * len(text), 0.9)
-    first, second, third = empty_store.lines(1)
+    for line, text in zip(store.lines(1), ("gelesen eins", "zwei", "drei"), strict=True):
+        assert store.add_reading(line, text, (0.9,) * len(text), 0.9)
+    first, second, third = store.lines(1)
     left, top, right, bottom = first.outline.box
-    cut(empty_store, ((left + right) // 2, top - 5), ((left + right) // 2, bottom + 5))
-    edit(empty_store, "merge", [second, third])
-    changed = empty_store.lines(1)
+    cut(store, ((left + right) // 2, top - 5), ((left + right) // 2, bottom + 5))
+    edit(store, "merge", [second, third])
+    changed = store.lines(1)
     assert [(line.text, line.state) for line in changed] == [
         ("gelesen", State.UNREAD),
         ("eins", State.UNREAD),
         ("zwei drei", State.UNREAD),
     ]
-    empty_store.replace_texts([(changed[1], "typed")], who="anna")
+    store.replace_texts([(changed[1], "typed")], who="anna")
     out = tmp_path / "out"
-    export(empty_store, archive, out, to="page", accepted_only=True)
+    export(store, archive, out, to="page", accepted_only=True)
     found = "".join(path.read_text(encoding="utf-8") for path in out.rglob("*.xml"))
     assert "typed" in found
     assert not re.search("gelesen|drei", found)
 
 
-def test_a_drawn_line_is_as_high_as_the_others(empty_store: CorrectionStore, archive: Archive) -> None:
-    edit(empty_store, "addLine", baseline=[(100, 380), (600, 390)])
-    drawn = empty_store.lines(1)[3]
+def test_a_drawn_line_is_as_high_as_the_others(store: CorrectionStore) -> None:
+    edit(store, "addLine", baseline=[(100, 380), (600, 390)])
+    drawn = store.lines(1)[3]
     assert drawn.outline.baseline == ((100, 380), (600, 390))
     assert 60 <= drawn.outline.box[3] - drawn.outline.box[1] <= 110, "the others have 81 pixels"
-    assert drawn.region == empty_store.lines(1)[0].region, "it is in the region around it"
+    assert drawn.region == store.lines(1)[0].region, "it is in the region around it"
     assert drawn.state is State.UNREAD
 
 
-def test_a_drawn_line_is_placed_among_the_lines_of_its_region(empty_store: CorrectionStore, archive: Archive) -> None:
-    first, second, third = empty_store.lines(1)
-    edit(empty_store, "addRegion", polygon=corners(0, 385, 600, 399), kind="heading")
-    heading = empty_store.regions(1)[-1].number
-    edit(empty_store, "assign", [first], region=heading)
-    drawn = edit(empty_store, "addBox", polygon=corners(40, 32, 300, 44))
-    numbers = [line.number for line in empty_store.lines(1)]
+def test_a_drawn_line_is_placed_among_the_lines_of_its_region(store: CorrectionStore) -> None:
+    first, second, third = store.lines(1)
+    edit(store, "addRegion", polygon=corners(0, 385, 600, 399), kind="heading")
+    heading = store.regions(1)[-1].number
+    edit(store, "assign", [first], region=heading)
+    drawn = edit(store, "addBox", polygon=corners(40, 32, 300, 44))
+    numbers = [line.number for line in store.lines(1)]
     assert numbers == [first.number, drawn, second.number, third.number], (
         "it is above the first line, in another region"
     )
 
 
-def test_a_region_is_moved_past_the_region_beside_it(empty_store: CorrectionStore, archive: Archive) -> None:
+def test_a_region_is_moved_past_the_region_beside_it(store: CorrectionStore) -> None:
     def order() -> list[str]:
-        return [line.text for line in empty_store.lines(1)]
+        return [line.text for line in store.lines(1)]
 
     first, second, third = order()
-    before = snapshot(empty_store)
-    edit(empty_store, "addRegion", polygon=corners(20, 140, 680, 250), kind="marginalia")
-    around, inner = empty_store.regions(1)
-    edit(empty_store, "earlier", region=inner.number)
+    before = snapshot(store)
+    edit(store, "addRegion", polygon=corners(20, 140, 680, 250), kind="marginalia")
+    around, inner = store.regions(1)
+    edit(store, "earlier", region=inner.number)
     assert order() == [second, first, third]
-    edit(empty_store, "earlier", region=inner.number)
+    edit(store, "earlier", region=inner.number)
     assert order() == [second, first, third], "it is the first"
-    edit(empty_store, "later", region=inner.number)
+    edit(store, "later", region=inner.number)
     assert order() == [first, third, second]
-    edit(empty_store, "later", region=around.number)
+    edit(store, "later", region=around.number)
     assert order() == [second, first, third]
-    edit(empty_store, "assign", [empty_store.lines(1)[0]])
+    edit(store, "assign", [store.lines(1)[0]])
     with raises_code("edit-invalid"):
-        edit(empty_store, "later", region=inner.number)
-    while empty_store.undo("anna"):
+        edit(store, "later", region=inner.number)
+    while store.undo("anna"):
         pass
-    assert snapshot(empty_store) == before
+    assert snapshot(store) == before
 
 
-def test_after_a_line_is_removed_the_next_one_is_chosen(empty_store: CorrectionStore, archive: Archive) -> None:
-    first, second, third = empty_store.lines(1)
-    assert edit(empty_store, "remove", [second]) == third.number
-    assert edit(empty_store, "remove", [third]) == first.number
+def test_after_a_line_is_removed_the_next_one_is_chosen(store: CorrectionStore) -> None:
+    first, second, third = store.lines(1)
+    assert edit(store, "remove", [second]) == third.number
+    assert edit(store, "remove", [third]) == first.number
 
 
-def test_a_cut_line_shares_its_text(empty_store: CorrectionStore, archive: Archive) -> None:
-    first = empty_store.lines(1)[0]
+def test_a_cut_line_shares_its_text(store: CorrectionStore) -> None:
+    first = store.lines(1)[0]
     with raises_code("edit-invalid"):
-        cut(empty_store, (690, 0), (690, 30))
-    cut(empty_store, (340, 30), (350, 130))
-    left, right = empty_store.lines(1)[:2]
+        cut(store, (690, 0), (690, 30))
+    cut(store, (340, 30), (350, 130))
+    left, right = store.lines(1)[:2]
     assert (left.text, right.text) == ("первая", "строка")
     assert left.outline.box[2] - 1 <= 350
     assert right.outline.box[0] >= 340
     assert (left.elements, right.elements) == (first.elements, ())
 
 
-def test_lines_are_found_again_and_reviewed_ones_stay(empty_store: CorrectionStore, archive: Archive) -> None:
-    kept = empty_store.review(empty_store.lines(1)[1], "проверено", State.ACCEPTED, who="anna")
-    before = snapshot(empty_store)
+def test_lines_are_found_again_and_reviewed_ones_stay(store: CorrectionStore) -> None:
+    kept = store.review(store.lines(1)[1], "проверено", State.ACCEPTED, who="anna")
+    before = snapshot(store)
     found = [Outline((60, top, 600, top + 60)) for top in (50, 160, 270)]
-    assert replace_unreviewed(empty_store, 1, found, who="anna") == (2, 2)
-    lines = empty_store.lines(1)
+    assert replace_unreviewed(store, 1, found, who="anna") == (2, 2)
+    lines = store.lines(1)
     assert [line.text for line in lines] == ["", "проверено", ""]
     assert lines[1].number == kept.number
-    empty_store.undo("anna")
-    assert snapshot(empty_store) == before
+    store.undo("anna")
+    assert snapshot(store) == before
     with raises_code("last-line"):
-        edit(empty_store, "remove", empty_store.lines(1))
+        edit(store, "remove", store.lines(1))
 
 
 @pytest.mark.parametrize(
@@ -306,8 +304,8 @@ def test_the_baseline_of_merged_lines_goes_from_left_to_right(
     assert [x for x, _ in outline_around(outlines).baseline] == joined
 
 
-def test_a_text_from_right_to_left_begins_on_the_right(empty_store: CorrectionStore, archive: Archive) -> None:
-    line = replace(empty_store.lines()[0], text="שלום עולם", outline=Outline((0, 0, 90, 10)))
+def test_a_text_from_right_to_left_begins_on_the_right(store: CorrectionStore) -> None:
+    line = replace(store.lines()[0], text="שלום עולם", outline=Outline((0, 0, 90, 10)))
     first, second = split_line(line, 4)
     assert (first.text, second.text) == ("שלום", "עולם")
     assert first.outline.box[0] >= second.outline.box[2] - 1

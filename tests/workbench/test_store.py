@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsocr.document import Outline
@@ -109,11 +109,11 @@ def test_users_undo_their_own_changes_unless_changed_since(store: CorrectionStor
     assert [change.who for change in store.history()] == ["boris", "anna"]
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["review", "split", "join"]), st.integers(0, 5), st.integers(0, 14)), max_size=12
-    )
-)
+STEPS = st.tuples(st.sampled_from(["review", "split", "join"]), st.integers(0, 5), st.integers(0, 14))
+
+
+@settings(max_examples=25)
+@given(st.lists(STEPS, max_size=12))
 def test_undoing_everything_restores_the_lines(steps: list[tuple[str, int, int]]) -> None:
     store = CorrectionStore.open(Path(":memory:"))
     store.add_page(PAGE, [line(0), line(1, "вторая"), line(2, "третья")])
@@ -196,7 +196,7 @@ def test_lines_are_ordered_by_doubt(store: CorrectionStore) -> None:
 
 def test_threads_lose_no_changes(store: CorrectionStore) -> None:
     def review(who: str) -> None:
-        for number in range(20):
+        for number in range(8):
             while True:
                 seen = store.lines()[0]
                 try:
@@ -210,7 +210,7 @@ def test_threads_lose_no_changes(store: CorrectionStore) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(store.history()) == 40
+    assert len(store.history()) == 16
 
 
 def test_other_files_are_errors(tmp_path: Path) -> None:
@@ -255,17 +255,17 @@ def test_each_start_keeps_a_copy(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_an_error_that_names_the_copy(tmp_path: Path) -> None:
     path = tmp_path / "corrections.sqlite"
-    lines = [replace(line(place), characters=(0.5,) * 13) for place in range(60)]
+    lines = [replace(line(place), characters=(0.5,) * 13) for place in range(30)]
     with open_store(path) as store:
         store.add_page(PAGE, lines)
-        for one in store.lines()[:20]:
+        for one in store.lines()[:10]:
             store.review(one, one.text, State.ACCEPTED, who="anna")
     with open_store(path):
         pass
     (copy,) = (tmp_path / "backups").iterdir()
     whole, kept, random = path.read_bytes(), copy.read_bytes(), Random(3)
     errors = []
-    for _ in range(150):
+    for _ in range(60):
         damaged = bytearray(whole)
         for _ in range(4):
             damaged[random.randrange(len(damaged))] ^= 1 << random.randrange(8)
@@ -275,7 +275,7 @@ def test_a_damaged_file_is_an_error_that_names_the_copy(tmp_path: Path) -> None:
                 store.pages(), store.regions(), store.lines(), store.history(), store.counts(), store.undo("anna")
         except DataError as error:
             errors.append(error)
-    assert len(errors) > 30
+    assert len(errors) > 12
     assert {error.code for error in errors} <= {"corrections-damaged", "corrections-version"}
     assert all(str(copy) in str(error.hint) for error in errors)
     path.write_bytes(whole[:100])

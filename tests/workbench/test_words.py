@@ -8,17 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr.document import Outline
-from dsocr.workbench.archive import Archive
 from dsocr.workbench.store import CorrectionStore, StaleError
 from dsocr.workbench.stored_lines import State, StoredLine
 from dsocr.workbench.words import Hit, Query, WordList, counterpart, read_words, replace_all, search, variants, word_at
 from tests.raising import raises_code
-
-
-@pytest.fixture
-def store(empty_store: CorrectionStore, archive: Archive) -> CorrectionStore:
-    """The lines of two pages."""
-    return empty_store
 
 
 def found(store: CorrectionStore, query: Query) -> list[str]:
