@@ -142,9 +142,7 @@ def client() -> Iterator[TestClient]:
         yield client
 
 
-@pytest.mark.parametrize(
-    "name", ["two million ones", "valid messages", "nested arrays", "many keys", "base64 of zeros"]
-)
+@pytest.mark.parametrize("name", ["two million ones", "nested arrays", "base64 of zeros"])
 def test_a_hostile_chat_is_rejected(client: TestClient, name: str) -> None:
     answer = client.post(_CHAT, content=dict(CHATS)[name]())
     assert 400 <= answer.status_code < 500

@@ -7,6 +7,7 @@ import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from random import Random
 
@@ -45,17 +46,8 @@ def alive() -> Counter[str]:
 
 def send_together(client: TestClient, bodies: list[bytes], path: str = "/v1/transcriptions") -> list[int]:
     """The statuses of simultaneous requests."""
-    statuses: dict[int, int] = {}
-
-    def send(number: int, body: bytes) -> None:
-        statuses[number] = client.post(path, content=body).status_code
-
-    threads = [threading.Thread(target=send, args=pair) for pair in enumerate(bodies)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [statuses[number] for number in range(len(bodies))]
+    with ThreadPoolExecutor(len(bodies)) as threads:
+        return list(threads.map(lambda body: client.post(path, content=body).status_code, bodies))
 
 
 @pytest.mark.parametrize(

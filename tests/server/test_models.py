@@ -20,14 +20,8 @@ from dsocr.server.engine import ServedModels
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
 
-SETTINGS = ReadingSettings(
-    "nano",
-    None,
-    "<image>\nFree OCR.",
-    "wrap",
-    TextPolicy(),
-    Generation(max_new_tokens=12, batch_size=2).as_dict(),
-)
+GENERATION = Generation(max_new_tokens=4, batch_size=2).as_dict()
+SETTINGS = ReadingSettings("nano", None, "<image>\nFree OCR.", "wrap", TextPolicy(), GENERATION)
 
 Adapter = Callable[..., Path]
 
@@ -37,24 +31,11 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Adapter:
     """Makes an adapter folder whose weights, drawn from a seed, change what nano reads."""
     root = tmp_path_factory.mktemp("adapters")
 
-    def make(
-        name: str,
-        seed: int,
-        settings: ReadingSettings = SETTINGS,
-        scope: str = "decoder",
-        rank: int = 2,
-    ) -> Path:
+    def make(name: str, seed: int, settings: ReadingSettings = SETTINGS, scope: str = "decoder", rank: int = 2) -> Path:
         folder = root / name / "adapter"
         folder.mkdir(parents=True)
-        base = load_base("nano")
-        model = attach_adapter(
-            base.network,
-            base="nano",
-            revision=None,
-            target_modules=scope,
-            r=rank,
-            alpha=4,
-        )
+        network = load_base("nano").network
+        model = attach_adapter(network, base="nano", revision=None, target_modules=scope, r=rank, alpha=4)
         generator = torch.Generator().manual_seed(seed)
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -80,22 +61,14 @@ def alone(folder: Path, image: Image.Image) -> str:
 
 
 def test_each_adapter_reads_as_it_does_alone(adapter: Adapter, image: Image.Image) -> None:
-    folders = {
-        "one": adapter("one", 1),
-        "two": adapter("two", 2, rank=4),
-        "vision": adapter("v", 3, scope="decoder+vision"),
-    }
+    folders = {"one": adapter("one", 1, rank=4), "vision": adapter("v", 3, scope="decoder+vision")}
     served = ServedModels(folders)
-    assert served.names == ["one", "two", "vision"]
-
-    def read(name: str) -> str:
-        (prediction,) = served.read(name, [("line", image)])
-        return prediction.text
-
+    assert served.names == ["one", "vision"]
     expected = {name: alone(folder, image) for name, folder in folders.items()}
-    assert len(set(expected.values())) == 3
-    for name in ("vision", "one", "two", "one", "vision"):
-        assert read(name) == expected[name]
+    assert expected["one"] != expected["vision"]
+    for name in ("vision", "one", "vision"):
+        (prediction,) = served.read(name, [("line", image)])
+        assert prediction.text == expected[name]
 
 
 def test_adapters_that_do_not_fit_the_first_are_refused(adapter: Adapter) -> None:
@@ -111,10 +84,6 @@ def test_adapters_that_do_not_fit_the_first_are_refused(adapter: Adapter) -> Non
             ServedModels({"first": first, folder.parent.name: folder})
 
 
-@pytest.mark.parametrize("name", ["letters", "мои письма 2"])
-def test_an_adapter_has_the_name_of_its_run(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name / "adapter"
-    folder.mkdir(parents=True)
-    SETTINGS.save(folder)
-    write_manifest(folder)
-    assert adapter_name(tmp_path / name) == adapter_name(folder) == name
+def test_an_adapter_has_the_name_of_its_run(tmp_path: Path) -> None:
+    run = tmp_path / "мои письма 2"
+    assert adapter_name(run) == adapter_name(run / "adapter") == "мои письма 2"
