@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import TypeAdapter
 from rapidfuzz.distance import Levenshtein
-from scipy.stats import binomtest
+from scipy import special
 
 from dsocr.data.check.text_checks import TO_CYRILLIC, TO_LATIN, find_look_alikes
 from dsocr.data.splits import page_key
@@ -400,9 +400,10 @@ class WrongTexts:
         rest = self.lines - self.first
         if self.drawn == rest:
             return (self.first_wrong + self.drawn_wrong,) * 2
-        bounds = binomtest(self.drawn_wrong, self.drawn).proportion_ci(0.95, "exact")
-        low = max(self.drawn_wrong, math.floor(bounds.low * rest))
-        return self.first_wrong + low, self.first_wrong + math.ceil(bounds.high * rest)
+        wrong, right = self.drawn_wrong, self.drawn - self.drawn_wrong
+        low = float(special.betaincinv(wrong, right + 1, 0.025)) if wrong else 0.0
+        high = float(special.betaincinv(wrong + 1, right, 0.975)) if right else 1.0
+        return self.first_wrong + max(wrong, math.floor(low * rest)), self.first_wrong + math.ceil(high * rest)
 
     def __str__(self) -> str:
         low, high = self.interval
