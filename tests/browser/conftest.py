@@ -105,9 +105,16 @@ def open_tab(browser: Browser, served: Served, complaints: list[str]) -> Page:
     """A tab of a new visitor, without a page yet; script errors are added to the complaints."""
     context = browser.new_context(viewport=SIZE, base_url=served.address, reduced_motion="reduce")
     context.set_default_timeout(60_000)
-    tab = context.new_page()
-    tab.on("pageerror", lambda error: complaints.append(str(error)))
-    return tab
+    context.on("weberror", lambda error: complaints.append(str(error.error)))
+    return context.new_page()
+
+
+def forget(tab: Page) -> None:
+    """Clear what a browser has kept of its visitor, and leave the workbench."""
+    tab.goto("/picture/line/0")  # there is none; a workbench that is still open would store again what is cleared
+    tab.evaluate("localStorage.clear(); sessionStorage.clear()")
+    tab.goto("about:blank")
+    tab.context.clear_cookies()
 
 
 @pytest.fixture
@@ -124,6 +131,22 @@ def new_window(browser: Browser, served: Served, store: CorrectionStore) -> Iter
     for tab in tabs:
         tab.context.close()
     assert complaints == []
+
+
+@pytest.fixture
+def new_tab(shared_tab: Opened, store: CorrectionStore) -> Iterator[OpenWindow]:
+    """A function that makes a tab in the browser of `window`, without a page yet; a script error fails the test."""
+    tabs: list[Page] = []
+
+    def new() -> Page:
+        tabs.append(shared_tab.page.context.new_page())
+        return tabs[-1]
+
+    yield new
+    for tab in tabs:
+        forget(tab)
+        tab.close()
+    assert shared_tab.complaints == []
 
 
 @pytest.fixture(scope="session")
@@ -144,10 +167,7 @@ def window(shared_tab: Opened, store: CorrectionStore) -> Iterator[Page]:
     yield page
     for key in ("Enter", "Shift"):
         page.keyboard.up(key)
-    page.goto("/picture/line/0")  # there is none; a workbench that is still open would store again what is cleared
-    page.evaluate("localStorage.clear(); sessionStorage.clear()")
-    page.goto("about:blank")
-    page.context.clear_cookies()
+    forget(page)
     page.set_viewport_size(SIZE)
     page.emulate_media(color_scheme="light")
     assert complaints == []

@@ -64,8 +64,8 @@ TIMERS_IN_ANOTHER_ORDER = """(() => {
 })()"""
 
 
-def test_text_typed_before_the_connection_is_accepted(new_window: OpenWindow, store: CorrectionStore) -> None:
-    window = new_window()
+def test_text_typed_before_the_connection_is_accepted(new_tab: OpenWindow, store: CorrectionStore) -> None:
+    window = new_tab()
     window.add_init_script(TIMERS_IN_ANOTHER_ORDER)
     held: list[WebSocketRoute] = []
     window.route_web_socket("**/*", lambda route: held.append(route))
@@ -138,8 +138,8 @@ def test_a_typed_text_replaces_what_a_model_read_meanwhile(window: Page, store: 
     assert texts(store)[2] == "самой прочитано"
 
 
-def test_letters_typed_ahead_belong_to_the_next_line(new_window: OpenWindow, store: CorrectionStore) -> None:
-    window = new_window()
+def test_letters_typed_ahead_belong_to_the_next_line(new_tab: OpenWindow, store: CorrectionStore) -> None:
+    window = new_tab()
     held: list[Callable[[], None]] = []
     is_slow = False
 
@@ -167,9 +167,9 @@ def test_letters_typed_ahead_belong_to_the_next_line(new_window: OpenWindow, sto
     assert [line.state for line in store.lines()].count(State.ACCEPTED) == 1
 
 
-def test_lost_messages_are_sent_again_and_carried_out_once(new_window: OpenWindow, store: CorrectionStore) -> None:
+def test_lost_messages_are_sent_again_and_carried_out_once(new_tab: OpenWindow, store: CorrectionStore) -> None:
     """Takes three seconds, after which the browser sends again what was not answered."""
-    window = new_window()
+    window = new_tab()
     lost: list[str | bytes] = []
 
     def connect(route: WebSocketRoute) -> None:

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
-from tests.browser.workbench import FIELD, OpenWindow, Served
+from tests.browser.workbench import FIELD, Served
 
 
 def test_a_line_without_an_image_says_why(window: Page, served: Served, store: CorrectionStore) -> None:
@@ -55,14 +55,13 @@ IS_IN_VIEW = """() => {
 }"""
 
 
-def test_the_selected_row_is_scrolled_into_view(new_window: OpenWindow, store: CorrectionStore) -> None:
+def test_the_selected_row_is_scrolled_into_view(window: Page, store: CorrectionStore) -> None:
     words = [str(number) for number in range(14)]
     line = store.review(store.lines()[0], " ".join(words), State.READ, who="another")
     for number in reversed(range(1, 14)):
         line, _ = store.split(line, len(" ".join(words[:number])) + 1, who="another")
-    window = new_window()
     window.set_viewport_size({"width": 1100, "height": 600})  # half of the rows fit
-    window.goto("/")
+    window.reload()
     field, rows = window.get_by_label(FIELD), window.get_by_role("list")
     expect(field).to_have_value("0")
     for key, end in (("Alt+ArrowDown", "13"), ("Alt+ArrowUp", "0")):

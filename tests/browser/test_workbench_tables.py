@@ -11,7 +11,7 @@ from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import tables_of
 from tests.browser.test_workbench_shapes import drag, point, wait_for_place
 from tests.browser.workbench import FIELD, eventually
-from tests.workbench.fakes import TEXTS, edit
+from tests.workbench.fakes import TEXTS
 
 
 @pytest.fixture
@@ -133,21 +133,3 @@ def test_cells_are_joined_and_split(gridding: Page, store: CorrectionStore) -> N
     eventually(gridding, lambda: rows(store)[1] == ["", TEXTS[0][1]])
     gridding.keyboard.press("Enter")
     expect(gridding.get_by_label(FIELD)).to_be_focused()
-
-
-def test_two_people_are_warned_of_changes_to_one_table(gridding: Page, store: CorrectionStore) -> None:
-    draw_table(gridding, store)
-    warning = gridding.get_by_text("changed this meanwhile")
-    gridding.locator(".ruling-hit").nth(1).focus()
-    for step in range(3):  # unless the window has just asked what is new
-        table = table_of(store)
-        assert table
-        points = [(660 - step, round(float(y))) for y in nodes_of(table)[:, 2, 1]]
-        edit(store, "moveRuling", axis="column", place=2, points=points)
-        before = places(store, 0)
-        gridding.keyboard.press("ArrowRight")
-        eventually(gridding, lambda before=before: bool(warning.count()) or places(store, 0) != before)  # type: ignore[misc]
-        if warning.count():
-            break
-    expect(warning.first).to_be_visible()
-    assert places(store, 0)[2] in {660, 659, 658}
