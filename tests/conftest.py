@@ -17,7 +17,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 import dsocr.html
-from dsocr.config import RunConfig
+from dsocr.config import GenerationSection, RunConfig
 from dsocr.data.prepare import prepare
 from dsocr.models.base_folder import embedded_bases
 from dsocr.models.ctc import LineRecognizer
@@ -231,7 +231,22 @@ def nano_config(small_dataset: Path, tmp_path: Path) -> RunConfig:
 @pytest.fixture
 def small_config(small_dataset: Path, shallow: str, tmp_path: Path) -> RunConfig:
     """Eight quick steps on the small dataset, of a base that cannot read."""
-    return eight_steps(small_dataset, tmp_path / "run", shallow)
+    config = eight_steps(small_dataset, tmp_path / "run", shallow)
+    return config.model_copy(update={"generation": GenerationSection(max_new_tokens=6)})
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A base of one layer, with dropout, all of which is trained in no time."""
+    from tests.models.toy_family import write_base
+
+    return str(write_base(tmp_path_factory.mktemp("toy") / "base", dropout=0.2))
+
+
+@pytest.fixture
+def toy_config(small_dataset: Path, toy: str, tmp_path: Path) -> RunConfig:
+    """Eight steps on the small dataset for whatever happens around a network."""
+    return eight_steps(small_dataset, tmp_path / "run", toy)
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,11 @@ from dsocr.models.ctc import LineProcessor, LineRecognizer
 from dsocr.models.family import Family
 from dsocr.models.loading import register_family
 
-LETTERS = [chr(code) for code in (*range(0x20, 0x7F), *range(0x410, 0x452))]
+LETTERS = [chr(code) for code in (*range(0x20, 0x7F), *range(0x410, 0x452), ord("№"))]
 
 
 class ToyNetwork(PreTrainedModel):  # type: ignore[misc]
-    config_class = type("ToyConfig", (PreTrainedConfig,), {"model_type": "toy"})
+    config_class = type("ToyConfig", (PreTrainedConfig,), {"model_type": "toy", "dropout": 0.0})
 
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config)
@@ -25,6 +25,7 @@ class ToyNetwork(PreTrainedModel):  # type: ignore[misc]
 
     def forward(self, pixels: Tensor, steps: Tensor) -> Tensor:
         columns = pixels.unfold(3, 8, 8).permute(0, 3, 1, 2, 4).flatten(2)
+        columns = nn.functional.dropout(columns, self.config.dropout, self.training)
         return nn.functional.linear(columns, self.columns.weight, self.columns.bias)
 
 
@@ -46,8 +47,8 @@ class ToyFamily(LineRecognizer):
 register_family(ToyFamily("toy"))
 
 
-def write_base(folder: Path) -> Path:
+def write_base(folder: Path, *, dropout: float = 0.0) -> Path:
     manual_seed(7)
-    ToyNetwork(ToyNetwork.config_class()).save_pretrained(folder)
+    ToyNetwork(ToyNetwork.config_class(dropout=dropout)).save_pretrained(folder)
     (folder / "vocab.json").write_text(json.dumps(LETTERS), encoding="utf-8")
     return folder

@@ -21,7 +21,6 @@ from dsocr.training.callbacks import SignalHandler, Tracker
 from dsocr.training.distributed import ALONE
 from dsocr.training.trainer import Trainer
 from tests.conftest import PATIENCE
-from tests.models import toy_family
 from tests.raising import raises_code
 from tests.training.running import train
 from tests.training.test_train import changed, metrics
@@ -52,9 +51,8 @@ class StopAfter(dsocr.Callback):
         self.ended += 1
 
 
-def test_a_hook_of_ones_own_may_end_a_training(small_config: RunConfig, tmp_path: Path) -> None:
-    base = str(toy_family.write_base(tmp_path / "base"))
-    config = changed(small_config, base=base, training={"max_steps": 4}, validation={"every_steps": 1})
+def test_a_hook_of_ones_own_may_end_a_training(toy_config: RunConfig) -> None:
+    config = changed(toy_config, training={"max_steps": 4}, validation={"every_steps": 1})
     hook = StopAfter(2)
     run = dsocr.train(config, preflight=False, callbacks=[hook])
     assert (hook.steps, hook.ended) == ([1, 2], 1)
@@ -142,7 +140,7 @@ def test_values_that_are_not_finite_are_no_points(small_config: RunConfig, tmp_p
 
 
 def test_other_trackers_get_the_curves_through_accelerate(
-    small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+    toy_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from accelerate import tracking
 
@@ -150,14 +148,14 @@ def test_other_trackers_get_the_curves_through_accelerate(
 
     class Fake:
         def __init__(self, run_name: str, *, name: str) -> None:
-            assert (run_name, name) == ("dsocr", small_config.output.name)
+            assert (run_name, name) == ("dsocr", toy_config.output.name)
             assert os.environ["WANDB_MODE"] == "offline"
 
         def start(self) -> None:
             pass
 
         def store_init_configuration(self, values: dict[str, Any]) -> None:
-            assert values["base"] == small_config.base
+            assert values["base"] == toy_config.base
 
         def log(self, values: dict[str, float], step: int) -> None:
             logged.append((step, set(values)))
@@ -171,10 +169,10 @@ def test_other_trackers_get_the_curves_through_accelerate(
     package = ModuleType("wandb")
     package.__spec__ = SimpleNamespace()  # type: ignore[assignment]
     monkeypatch.setitem(sys.modules, "wandb", package)
-    train(changed(small_config, training={"max_steps": 2, "report_to": ["wandb"]}, validation={"every_steps": 2}))
-    assert [step for step, _ in logged] == [1, 2, 2, -1]
+    train(changed(toy_config, training={"max_steps": 2, "report_to": ["wandb"]}, validation={"every_steps": 2}))
+    assert [step for step, _ in logged] == [0, 1, 2, 2, -1]
     assert {"train/loss", "validation/cer"} <= set().union(*(names for _, names in logged))
-    assert not RunFolder(small_config.output).tensorboard.exists()
+    assert not RunFolder(toy_config.output).tensorboard.exists()
 
 
 def test_a_tracker_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

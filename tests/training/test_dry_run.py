@@ -51,6 +51,11 @@ def plan_of(config: RunConfig) -> Plan:
     return found.plan
 
 
+@pytest.fixture(autouse=True)
+def _one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsocr.training.dry_run._MAX_STEPS", 1)
+
+
 @pytest.fixture
 def tiled() -> Any:
     resolution = Resolution("tiled", 256, "pad", 32, tiling=Tiling(64, 2, 9))
@@ -202,19 +207,19 @@ def test_a_run_resumes_with_lighter_settings(small_config: RunConfig) -> None:
     config = changed(
         small_config,
         adapter={"target_modules": "decoder+vision"},
-        training={"max_steps": 3, "batch_size": 2},
+        training={"max_steps": 2, "batch_size": 2},
         validation={"max_samples": 1},
-        checkpoints={"every_steps": 2},
+        checkpoints={"every_steps": 1},
     )
 
     def end(step: int) -> None:
-        if step == 3:
+        if step == 2:
             raise MemoryError
 
     with raises_code("out-of-memory") as raised:
         train(config, on_step=end)
     assert isinstance(raised.value, RunError)
     assert settings_in(raised.value) == LIGHTER
-    assert "step-0000002" in (raised.value.hint or "")
+    assert "step-0000001" in (raised.value.hint or "")
     lighter = {"micro_batch_size": 1, "gradient_checkpointing": True}
-    assert train(changed(config, training=lighter)).resumed_from == 2
+    assert train(changed(config, training=lighter)).resumed_from == 1

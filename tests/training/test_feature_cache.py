@@ -35,7 +35,7 @@ def picture(width: int, height: int) -> Image.Image:
 
 
 PROMPT = "<image>\nБВГ"
-UNTILED = {"nano": "wrap", "first": "tiny", "second": "small"}
+UNTILED = {"nano": "wrap", "first": "tiny"}
 TILED = {"nano": "wrap", "first": "gundam", "second": "gundam"}
 
 

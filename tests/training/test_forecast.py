@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from dsocr.config import RunConfig, load_config
 from dsocr.document import Sample
 from dsocr.job import Job, resolve
 from dsocr.runs import RunFolder, TrainResult
-from tests.models import toy_family
 from tests.raising import raises_code
 from tests.training.running import pretend_to_train, train
 from tests.training.test_train import changed
@@ -89,26 +87,14 @@ def test_other_settings_are_refused_and_with_overwrite_trained_again_but_for_the
     assert len(pretended.trained) == 6
 
 
-def test_a_dataset_without_the_split_is_refused(small_config: RunConfig, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(small_config.dataset, copy)
-    card = json.loads((copy / "dataset.json").read_text(encoding="utf-8"))
-    del card["splits"]["validation"]
-    (copy / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
-    shutil.rmtree(copy / "validation")
-    with raises_code("split-missing"):
-        Pretended().forecast(small_config.model_copy(update={"dataset": copy}))
-
-
 def test_fewer_samples_are_trained_for_as_many_epochs(small_config: RunConfig) -> None:
     config = changed(small_config, training={"max_steps": None, "epochs": 3, "micro_batch_size": 4})
     assert [point.steps for point in Pretended().forecast(config).points] == [3, 6, 12]
 
 
-def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunConfig, tmp_path: Path) -> None:
+def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(toy_config: RunConfig) -> None:
     """Three runs of a step each: the subsets are ordinary runs, and the largest is the run itself."""
-    base = str(toy_family.write_base(tmp_path / "base"))
-    config = changed(small_config, base=base, training={"max_steps": 1}, validation={"every_steps": 1})
+    config = changed(toy_config, training={"max_steps": 1}, validation={"every_steps": 1})
     steps: list[tuple[int, int]] = []
     result = dsocr.forecast(config, more=4, progress=lambda done, total: steps.append((done, total)))
     assert steps == [(1, 3), (2, 3), (3, 3)]

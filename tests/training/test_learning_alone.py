@@ -14,22 +14,15 @@ from dsocr.inference.confidence import Calibration
 from dsocr.io.work import write_file
 from dsocr.runs import CALIBRATION, RunFolder, UnlabelledReport, read_provenance
 from dsocr.training import unlabelled as module
-from tests.conftest import draw_line, eight_steps
+from tests.conftest import eight_steps
 from tests.integration.calling import call, fail
 from tests.raising import raises_code
+from tests.training.conftest import true_text
 from tests.training.running import train
 from tests.training.test_train import PowerCutError, changed, cut_at
-from tests.training.test_unlabelled import COUNT, FakeReader, cut, true_text, weights_of
+from tests.training.test_unlabelled import FakeReader, cut, weights_of
 
 Alone = Callable[[Path, Path], RunConfig]
-
-
-@pytest.fixture(scope="module")
-def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("scans")
-    for number in range(COUNT):
-        draw_line(folder / f"scan-{number:02d}.png", true_text(number))
-    return folder
 
 
 USUAL = Calibration(lines=2, line_quantiles=(0.9, 0.95, 1.0))
@@ -46,11 +39,11 @@ def calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def alone(shallow: str) -> Alone:
+def alone(toy: str) -> Alone:
     """A function that makes the settings of eight steps of a base whose readings are not used."""
 
     def configured(scans: Path, output: Path) -> RunConfig:
-        config = load_config({"base": shallow, "output": output, "training": {"unlabelled": [str(scans)]}})
+        config = load_config({"base": toy, "output": output, "training": {"unlabelled": [str(scans)]}})
         shown = eight_steps(output, output)
         sections = {name: getattr(shown, name) for name in ("adapter", "checkpoints", "input")}
         training = shown.training.model_copy(update={"unlabelled": config.training.unlabelled})
@@ -81,21 +74,20 @@ def test_a_run_learns_alone_from_its_surest_readings(
     assert {path.name for path in result.run.unlabelled.iterdir()} == {"dataset", module.READINGS}
     with raises_code("split-missing"):
         dsocr.evaluate(result.run.path)
-    dsocr.export(result.run.path, tmp_path / "peft", form="peft")
-    assert "no transcribed line" in (tmp_path / "peft" / "README.md").read_text(encoding="utf-8")
+    dsocr.export(result.run.path, tmp_path / "merged", form="merged")
+    assert "no transcribed line" in (tmp_path / "merged" / "README.md").read_text(encoding="utf-8")
     with raises_code("output-exists"):
         train(config)
 
 
 @pytest.mark.parametrize(
-    ("reader", "usual", "reason"),
+    ("reader", "usual", "reason", "overwrite"),
     [
-        pytest.param(FakeReader(true_text, confidence=0.5), USUAL, "hands or script", id="unlike all it knows"),
-        pytest.param(FakeReader(true_text), Calibration(), "never compared", id="uncalibrated"),
-        pytest.param(FakeReader(lambda number: "" if number > 10 else "a"), USUAL, "only", id="hardly a reading"),
+        pytest.param(FakeReader(true_text, confidence=0.5), USUAL, "hands or script", True, id="unlike all it knows"),
+        pytest.param(FakeReader(true_text), Calibration(), "never compared", False, id="uncalibrated"),
+        pytest.param(FakeReader(lambda n: "" if n > 10 else "a"), USUAL, "only", False, id="hardly a reading"),
     ],
 )
-@pytest.mark.parametrize("overwrite", [False, True])
 def test_a_base_that_reads_too_little_learns_nothing_alone(
     alone: Alone,
     reader: FakeReader,
@@ -144,13 +136,13 @@ def test_a_run_that_learns_alone_resumes_wherever_it_was(
         with pytest.raises(PowerCutError):
             train(config)
     assert not config.dataset.exists()
-    before = len(reader.read_lines)
+    before = len(reader.names)
     with pytest.raises(PowerCutError):
         train(config, on_step=cut_at(5))
     with raises_code("other-settings"):
         train(changed(config, training={"weight_decay": 0.5}))
     result = train(config)
-    assert len(reader.read_lines) == before
+    assert len(reader.names) == before
     assert result.resumed_from == 4
     assert result.unlabelled == whole.unlabelled
     assert weights_of(result.run) == weights_of(whole.run)

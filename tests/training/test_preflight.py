@@ -26,6 +26,8 @@ from dsocr.training.preflight import (
     check_setup,
     overfit,
 )
+from dsocr.training.samples import Setup
+from tests.conftest import eight_steps
 from tests.making_models import write_first, write_second
 from tests.raising import raises_code
 from tests.training.running import set_up, train
@@ -53,7 +55,7 @@ def test_a_sound_training_passes_every_check_and_is_left_as_it_was(
     nano_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dsocr.training.preflight.OVERFIT_SAMPLES", 2)
-    setup, _ = setup_of(nano_config)
+    setup, _ = setup_of(nano_config, 10)
     before = {name: tensor.clone() for name, tensor in setup.model.state_dict().items()}
     drawn = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]
     modes = [module.training for module in setup.model.modules()]
@@ -99,7 +101,7 @@ def test_masked_labels_stop_a_training_even_without_trials(
 
 
 def test_texts_of_the_next_image_are_refused_by_what_the_base_reads(nano_config: RunConfig, tmp_path: Path) -> None:
-    setup, samples = setup_of(with_rows(nano_config, tmp_path, shift))
+    setup, samples = setup_of(with_rows(nano_config, tmp_path, shift), 8)
     pairs = named(check_setup(setup, nano_config, thorough=True))["pairs"]
     assert pairs.verdict == "error"
     assert any(sample.id in line for sample in samples for line in pairs.details)
@@ -148,6 +150,12 @@ def test_the_first_loss_is_compared_with_a_guess(losses: list[float], verdict: s
     assert check_first_loss(losses, math.log(96)).verdict == verdict
 
 
+@pytest.fixture(scope="module")
+def sound(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Setup, list[Sample]]:
+    config = eight_steps(small_dataset, tmp_path_factory.mktemp("sound") / "run")
+    return config, *setup_of(config, 10)
+
+
 @pytest.mark.parametrize(
     ("other", "verdict"),
     [
@@ -158,14 +166,17 @@ def test_the_first_loss_is_compared_with_a_guess(losses: list[float], verdict: s
     ],
 )
 def test_a_text_must_be_likelier_with_its_own_image(
-    other: list[float], verdict: str, nano_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+    other: list[float],
+    verdict: str,
+    sound: tuple[RunConfig, Setup, list[Sample]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    config, setup, samples = sound
     count = len(other)
-    setup, samples = setup_of(nano_config, count)
     encoded = [setup.samples[place] for place in range(count)]
     monkeypatch.setattr("dsocr.training.preflight.sample_losses", lambda *_: other)
-    assert check_pairs(setup, nano_config, samples, encoded, [0.4] * count).verdict == verdict
-    assert check_pairs(setup, nano_config, samples[:1], encoded[:1], [0.4]).verdict == "warning"
+    assert check_pairs(setup, config, samples[:count], encoded, [0.4] * count).verdict == verdict
+    assert check_pairs(setup, config, samples[:1], encoded[:1], [0.4]).verdict == "warning"
 
 
 @pytest.mark.parametrize(

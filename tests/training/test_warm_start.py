@@ -23,7 +23,6 @@ from dsocr.runs import READING, RunFolder, read_history
 from dsocr.training.samples import Setup
 from dsocr.workbench.background import find_training_config
 from tests.conftest import eight_steps
-from tests.models import toy_family
 from tests.raising import raises_code
 from tests.training.running import pinned, set_up, train
 from tests.training.test_train import changed
@@ -35,16 +34,9 @@ def set_up_pinned(config: RunConfig, dataset: Path) -> Setup:
 
 
 @pytest.fixture(scope="module")
-def whole(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def whole(small_dataset: Path, toy: str, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run that trained all weights of a network."""
-    folder = tmp_path_factory.mktemp("whole")
-    config = {
-        "base": str(toy_family.write_base(folder / "base")),
-        "dataset": small_dataset,
-        "output": folder / "run",
-        "training": {"max_steps": 2, "batch_size": 4, "micro_batch_size": 4},
-    }
-    return train(RunConfig.model_validate(config)).run
+    return train(eight_steps(small_dataset, tmp_path_factory.mktemp("whole") / "run", toy)).run
 
 
 def test_an_adapter_starts_where_the_run_ended(
@@ -67,24 +59,25 @@ def test_a_run_that_started_from_another_resumes_bit_by_bit_without_it(
     config = changed(
         nano_config,
         adapter={"init_from": start, "dropout": 0.1},
-        training={"max_steps": 4},
-        checkpoints={"every_steps": 2},
+        training={"max_steps": 2},
+        validation={"max_samples": 1},
+        checkpoints={"every_steps": 1},
     )
     train(config)
     run = RunFolder(config.output)
     weights = (run.adapter / WEIGHTS).read_bytes()
     shutil.rmtree(run.adapter)
-    shutil.rmtree(run.checkpoints / "step-0000004")
+    shutil.rmtree(run.checkpoints / "step-0000002")
     shutil.rmtree(start)
     resolve(config)
-    assert train(config).resumed_from == 2
+    assert train(config).resumed_from == 1
     assert (run.adapter / WEIGHTS).read_bytes() == weights
 
 
 def test_a_run_is_never_worse_than_what_it_started_from(
     small_run: RunFolder, nano_config: RunConfig, tmp_path: Path
 ) -> None:
-    training = {"max_steps": 2, "learning_rate": 0.3, "warmup_ratio": 0.0}
+    training = {"max_steps": 1, "learning_rate": 0.3, "warmup_ratio": 0.0}
     config = changed(nano_config, adapter={"init_from": small_run.path}, training=training)
     result = train(config)
     assert result.best_step == 0
@@ -132,13 +125,10 @@ def test_lines_on_which_an_earlier_run_was_trained_are_counted(
 
 
 def test_a_base_with_the_same_weights_is_the_same_base(
-    small_run: RunFolder, nano_config: RunConfig, small_dataset: Path, tmp_path: Path
+    small_run: RunFolder, nano_config: RunConfig, tmp_path: Path
 ) -> None:
-    from dsocr.models.base_folder import embedded_bases
-
     shutil.copytree(embedded_bases()["nano"], tmp_path / "copy")
-    config = changed(nano_config, base=str(tmp_path / "copy"), adapter={"init_from": small_run.path})
-    set_up_pinned(config, small_dataset)
+    resolve(changed(nano_config, base=str(tmp_path / "copy"), adapter={"init_from": small_run.path}))
 
 
 @pytest.mark.parametrize(

@@ -107,10 +107,6 @@ class AlignReport:
         return {"out": self.out.as_posix(), **self.counts()}
 
 
-def _alignment_files(folder: Path) -> list[str] | None:
-    return listed_files(folder / CARD, _FORMAT)
-
-
 @shows_progress("aligning", "steps")
 def align(
     scans: Paths,
@@ -154,7 +150,13 @@ def align(
     places = as_paths(scans)
     for place in places:
         require_source(place)
-    require_free_output(out, "alignment", _alignment_files, overwrite=overwrite, sources=[*places, Path(texts)])
+    require_free_output(
+        out,
+        "alignment",
+        lambda folder: listed_files(folder / CARD, _FORMAT),
+        overwrite=overwrite,
+        sources=[*places, Path(texts)],
+    )
     with text_encoding(encoding):
         given = read_page_texts(Path(texts), read_pairs("columns", columns))
     fetching = FetchOptions.parse(fetch)

@@ -177,13 +177,14 @@ class DetectorLearner:
         assert job.detector is not None
         config, dataset = job.config, job.samples_from
         chosen = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
-        self._pages, self._validation = PageSamples(training_samples(dataset, config)), PageSamples(chosen)
+        self._pages = PageSamples(training_samples(dataset, config))
         self.config, self.count = config, len(self._pages)
+        self.notes = [f"{len(chosen)} validation pages"]
         set_seed(config.seed)
         self.device = choose_device()
         self._network = load_detector(job.detector).to(self.device)
         self.warnings: list[str] = []
-        self.validator = LayoutValidator(self._validation, config, job.run.checkpoints) if chosen else None
+        self.validator = LayoutValidator(PageSamples(chosen), config, job.run.checkpoints) if chosen else None
         if self.validator is not None:
             self.validator.start_limit = math.inf  # the base may find the lines better
 
@@ -204,13 +205,6 @@ class DetectorLearner:
             lines = f"{lost} of {learnable.drawn} training lines"
             self.warnings.append(f"{lines} are too small, or too close to others")
         return [f"of {learnable.drawn} lines on {count} training pages {learnable.matched} can be found"]
-
-    def describe(self, log: logging.Logger) -> None:
-        """Log the number of validation pages."""
-        if len(self._validation):
-            log.info("%d validation pages", len(self._validation))
-        else:
-            log.warning("there is no validation split: the last weights are kept, not the best")
 
     def make_trainer(self, log: logging.Logger, **options: Any) -> Trainer:
         """Make the trainer."""

@@ -147,7 +147,13 @@ def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallba
             if busy := limit_threads(config, None)[1]:
                 checks.append(Check("machine", "warning", busy))
             setup = set_up(config, samples, base, start=job.start)
-            checks.append(_describe_layers(setup, config))
+            whole = trains_all_weights(processor.family, config.adapter.target)
+            trained = "the network" if whole else f"the adapter ({config.adapter.target_modules})"
+            message = f"they reach every layer of {trained}"
+            if omitted := omitted_layers(setup.model, config.adapter.target):
+                names = ", ".join(sorted({name.rpartition(".")[2] for name in omitted}))
+                message += f"; the set omits {counted(len(omitted), 'linear layer')}: {names}"
+            checks.append(Check("gradients", "ok", message))
             checks += check_setup(setup, config, thorough=preflight, progress=progress)
             if not errors(checks):
                 plan = make_plan(config, setup, split, validates=Split.VALIDATION in dataset.card.splits)
@@ -157,16 +163,6 @@ def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallba
         name = "memory" if error.code == "out-of-memory" else kinds.get(type(error), "run")
         checks.append(Check(name, "error", str(error), error.hint or ""))
     return DryRun(checks, plan)
-
-
-def _describe_layers(setup: Setup, config: RunConfig) -> Check:
-    whole = trains_all_weights(setup.processor.family, config.adapter.target)
-    trained = "the network" if whole else f"the adapter ({config.adapter.target_modules})"
-    message = f"they reach every layer of {trained}"
-    if omitted := omitted_layers(setup.model, config.adapter.target):
-        names = ", ".join(sorted({name.rpartition(".")[2] for name in omitted}))
-        message += f"; the set omits {counted(len(omitted), 'linear layer')}: {names}"
-    return Check("gradients", "ok", message)
 
 
 def _describe_plan(plan: Plan, config: RunConfig) -> list[Check]:

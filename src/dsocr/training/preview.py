@@ -23,7 +23,7 @@ from dsocr.html import image_tag, render
 from dsocr.images import open_image
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import explain_disk_errors, require_output_folder, write_file
-from dsocr.job import Job, resolve
+from dsocr.job import Job, expand_changes, resolve
 from dsocr.options import Changes, Count, Output, Rare, StrPath, between
 
 if TYPE_CHECKING:
@@ -149,9 +149,8 @@ def load_recipe(source: StrPath, changes: Changes | None) -> RunConfig:
     """Load a configuration, or the default one for a dataset folder, with changes."""
     path = Path(source)
     named = path if path.suffix in {".yaml", ".yml"} else {"dataset": path, "output": path}
-    if isinstance(changes, Mapping):
-        return load_config(named, changes=changes)
-    return load_config(named, changes or ())
+    settings, overrides = expand_changes(changes, {})
+    return load_config(named, overrides, changes=settings)
 
 
 def preview(

@@ -35,7 +35,7 @@ from dsocr.models.adapters import (
     trained_files,
     vision_parameters,
 )
-from dsocr.models.family import Encoded, Processor, trains_all_weights
+from dsocr.models.family import trains_all_weights
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import describe_other_texts
@@ -92,9 +92,10 @@ class ReaderLearner:
         samples, self.excluded = within_budget(self.drawn, processor, config)
         self.count = len(samples)
         self.validation = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
-        self._without_loss = 0
+        self.notes = [f"{self.count} training samples, {self.excluded} excluded as too long"]
         if self.validation:
-            _, self._without_loss = within_budget(self.validation, processor, config, Split.VALIDATION)
+            _, lossless = within_budget(self.validation, processor, config, Split.VALIDATION)
+            self.notes.append(f"{len(self.validation)} validation samples, {lossless} without a loss as too long")
         self.setup = set_up(config, samples, job.base, start=job.start, own_readings=own_readings)
         self.device, self.processor = self.setup.device, self.setup.processor
         self.verdicts: list[str] = []
@@ -129,14 +130,6 @@ class ReaderLearner:
             message = f"Preflight checks failed:{_lines(f'{check.name}: {check.message}' for check in failed)}"
             raise RunError(message, code="preflight-failed", where=self.config.output, hint=failed[0].fix)
         return [f"preflight: {passed.verdict}, {passed.name}: {passed.message}" for passed in checks]
-
-    def describe(self, log: logging.Logger) -> None:
-        """Log the numbers of samples."""
-        log.info("%d training samples, %d excluded as too long", self.count, self.excluded)
-        if self.validation:
-            log.info("%d validation samples, %d without a loss as too long", len(self.validation), self._without_loss)
-        else:
-            log.warning("there is no validation split: the last weights are kept, not the best")
 
     def make_trainer(self, log: logging.Logger, **options: Any) -> Trainer:
         """Make the trainer; the features of frozen towers are cached before."""
@@ -227,7 +220,13 @@ def set_up(
         restore_trained(model, own_readings.start)
         samples = own_readings.mix(samples)
     encoded = EncodedSamples(samples, processor, augmentation=config.training.augmentation, seed=config.seed)
-    require_gradients(model, processor, [encoded[0]], dtype)
+    with torch.random.fork_rng():
+        forward_backward(model, processor, [encoded[0]], dtype)
+    unreached = layers_without_gradient(model)
+    model.zero_grad(set_to_none=True)
+    if unreached:
+        message = f"adapter.target_modules: no gradient reaches {len(unreached)} layers{_lines(unreached[:20])}"
+        raise ConfigError(message, code="layers-without-gradient", hint="leave these layers out of the pattern")
     make_optimizer(model, config.training)  # refuses unknown settings before anything is written
     return Setup(model, processor, encoded, device, dtype)
 
@@ -265,17 +264,6 @@ def prepare_training(model: Any, network: PreTrainedModel, config: RunConfig) ->
         compile_layers=config.training.compile,
         checkpoint_activations=config.training.gradient_checkpointing,
     )
-
-
-def require_gradients(model: Any, processor: Processor, samples: Sequence[Encoded], dtype: torch.dtype) -> None:
-    """Raise ConfigError if a backward pass does not reach a layer of the adapter."""
-    with torch.random.fork_rng():
-        forward_backward(model, processor, samples, dtype)
-    unreached = layers_without_gradient(model)
-    model.zero_grad(set_to_none=True)
-    if unreached:
-        message = f"adapter.target_modules: no gradient reaches {len(unreached)} layers{_lines(unreached[:20])}"
-        raise ConfigError(message, code="layers-without-gradient", hint="leave these layers out of the pattern")
 
 
 def make_optimizer(model: Any, training: TrainingSection) -> torch.optim.Optimizer:

@@ -108,11 +108,12 @@ def run_job(
                     "samples": learner.count,
                 }
                 start_run(run, job.config, job.samples_from, ancestors, unlabelled=unlabelled, **about)
-            for finding in findings:
-                log.info(finding)
             for warning in learner.warnings:
                 announce(warning)
-            learner.describe(log)
+            for note in [*findings, *learner.notes]:
+                log.info(note)
+            if learner.validator is None:
+                log.warning("there is no validation split: the last weights are kept, not the best")
 
         dist.broadcast(begin)
         if dist.is_main:

@@ -74,12 +74,6 @@ class Callback:
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Before the first step, or the first after resuming."""
 
-    def on_epoch_begin(self, trainer: "Trainer", epoch: int) -> None:
-        """Before an epoch, counted from 0, also one that is resumed in its middle."""
-
-    def on_step_begin(self, trainer: "Trainer") -> None:
-        """Before the first forward pass of a step."""
-
     def on_step_end(self, trainer: "Trainer") -> None:
         """After an optimizer step, before its log and its checkpoint; may call `trainer.stop`."""
 
@@ -213,7 +207,6 @@ class Trainer:
 
     def _run_epoch(self, epoch: int, resumed_rng: Mapping[str, Any] | None) -> None:
         """Make the steps of an epoch; those before a resumed one are skipped without loading their samples."""
-        self._call("on_epoch_begin", epoch)
         micro_batches = len(self.dataloader)
         done = (self.state.step % self.steps_per_epoch) * self._accumulation
         if resumed_rng is not None and not done:
@@ -244,7 +237,6 @@ class Trainer:
 
     def _train_step(self, batches: Sequence[Batch]) -> None:
         """Forward and backward passes of all micro-batches, then one optimizer step."""
-        self._call("on_step_begin")
         if self.accelerator.num_processes > 1:  # dropout differs between ranks, and rank 0 saves its state alone
             rng = random.Random(f"step {self._seed} {self.state.step} {self.accelerator.process_index}")  # noqa: S311
             torch.manual_seed(rng.getrandbits(63))
@@ -267,24 +259,18 @@ class Trainer:
         self._grad_norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
         rates = self.scheduler.get_last_lr() if self.scheduler else [self.optimizer.param_groups[0]["lr"]]
         self._learning_rate = float(rates[0])
-        if self._is_finite(loss_sum, self._grad_norm):
+        finite = torch.isfinite(loss_sum)
+        if self.accelerator.scaler is None:  # else the scaler looks at the gradients
+            finite = finite & torch.isfinite(self._grad_norm)
+        if self.accelerator.num_processes > 1:  # decide alike on every rank
+            finite = self.accelerator.gather(finite.int()).all()
+        # Waits for the device once a step; a later check would need an optimizer that can be undone on the device.
+        if bool(finite):
             self._loss_sum = loss_sum
             self._update()
         else:
             self._skip_update()
         self.model.zero_grad()
-
-    def _is_finite(self, loss_sum: Tensor, grad_norm: Tensor) -> bool:
-        """Decide alike on every rank whether a step may update the weights.
-
-        Waits for the device once a step; postponing the check would need an optimizer that can be undone on the device.
-        """
-        finite = torch.isfinite(loss_sum)
-        if self.accelerator.scaler is None:  # else the scaler looks at the gradients
-            finite = finite & torch.isfinite(grad_norm)
-        if self.accelerator.num_processes > 1:
-            finite = self.accelerator.gather(finite.int()).all()
-        return bool(finite)
 
     def _update(self) -> None:
         self.optimizer.step()

@@ -13,7 +13,7 @@ import math
 import random
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -111,7 +111,8 @@ def train_with_unlabelled(job: Job, *, preflight: bool, callbacks: Sequence[Call
             dataset = job.samples_from
             samples, transcribed = training_samples(dataset, job.config), read_provenance(first)["training_samples"]
             steps = int(read_history(first.path).training[-1]["step"])
-            known = Known.of(dataset, samples)
+            held_out = [sample for split in (Split.VALIDATION, Split.TEST) for sample in dataset.samples(split)]
+            known = Known(_hashes(dataset, held_out), _hashes(dataset, samples))
             report = Scans(job.config, first, steps * job.config.training.batch_size, transcribed, known).read()
             if not report.refused:
                 training = job.with_run(second.path, unlabelled=(), epochs=None, max_steps=steps)
@@ -200,24 +201,20 @@ def _read_alone(job: Job) -> UnlabelledReport:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Hashes of the line images and source images of a dataset."""
+    """Hashes of the line images and source images of validation and test samples, and of those trained on."""
 
-    held_out: frozenset[str] = frozenset()
-    trained: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, dataset: Dataset, trained: Sequence[Sample]) -> "Known":
-        """Collect the hashes of the validation and the test split, and of the samples trained on."""
-        held_out = [sample for split in (Split.VALIDATION, Split.TEST) for sample in dataset.samples(split)]
-        return cls(*(frozenset(_hashes(dataset, samples)) for samples in (held_out, trained)))
+    held_out: Set[str] = frozenset()
+    trained: Set[str] = frozenset()
 
 
-def _hashes(dataset: Dataset, samples: Sequence[Sample]) -> Iterator[str]:
-    yield from map(image_hash, samples)
+def _hashes(dataset: Dataset, samples: Sequence[Sample]) -> set[str]:
     ids = {sample.id for sample in samples}
-    for _, picture, cut in read_sources(dataset.folder):
-        if any(isinstance(line, list) and line[0] in ids for line in cut.get("lines", ())):
-            yield picture
+    pictures = {
+        picture
+        for _, picture, cut in read_sources(dataset.folder)
+        if any(isinstance(line, list) and line[0] in ids for line in cut.get("lines", ()))
+    }
+    return pictures | set(map(image_hash, samples))
 
 
 @contextmanager

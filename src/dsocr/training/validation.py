@@ -332,8 +332,8 @@ def lines_table(lines: Sequence[ValidationLine]) -> str:
     return _TABLE_HEAD + "".join(f"| {' | '.join(map(escape_markdown, row))} |\n" for row in rows)
 
 
-def escape_markdown(text: str, max_length: int = _MAX_TEXT) -> str:
+def escape_markdown(text: str) -> str:
     """Return text for a cell of a Markdown table, cut if it is very long."""
     text = " ".join(text.split())
-    text = text if len(text) <= max_length else f"{text[:max_length]}... ({len(text)} characters)"
+    text = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"
     return "".join(f"&#{ord(c)};" if c in "|*_`<>&\\~#[]{}!" else c for c in text)
