@@ -130,10 +130,11 @@ def _claim(name: str, problem: Mapping[str, Any], keys: Sequence[str]) -> str:
 def _suggestion(name: str, keys: Sequence[str]) -> str:
     section, _, key = name.rpartition(".")
     siblings = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == section]
-    last_parts = {known: known.rpartition(".")[2] for known in keys}
     likely = get_close_matches(key, siblings, n=1)
-    for close in [] if likely else [key, *get_close_matches(key, last_parts.values(), n=1)]:
-        likely = likely or [known for known, last_part in last_parts.items() if last_part == close]
+    if not likely:
+        last_parts = {known: known.rpartition(".")[2] for known in keys}
+        nearest = get_close_matches(key, last_parts.values(), n=1)
+        likely = [known for known, last_part in last_parts.items() if last_part in nearest]
     return f"did you mean {' or '.join(map(repr, likely))}?" if likely else f"the keys are {', '.join(siblings)}"
 
 

@@ -105,23 +105,19 @@ class Printer(Reporter):
     def progress(self, label: str, unit: str) -> Iterator[NotedProgress]:
         """Show what is reported to the callback: a bar with rate and time left, or a line every ten seconds."""
         if (self._err.is_terminal or self._err.is_jupyter) and not self.quiet:
-            with self._bar(unit) as bar:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=30),
+                MofNCompleteColumn(),
+                _RateColumn(unit),
+                TimeRemainingColumn(),
+                TextColumn("left  {task.fields[note]}"),
+            )
+            with Progress(*columns, console=self._err, transient=True) as bar:
                 task = bar.add_task(label, total=None, note="")
                 yield lambda done, total, note="": bar.update(task, completed=done, total=total, note=note)
         else:
             yield _Lines(label, unit, self.message) if self.command_line else ignore_progress
-
-    def _bar(self, unit: str) -> Progress:
-        return Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            _RateColumn(unit),
-            TimeRemainingColumn(),
-            TextColumn("left  {task.fields[note]}"),
-            console=self._err,
-            transient=True,
-        )
 
 
 _REPORTER: ContextVar[Reporter | None] = ContextVar("reporter", default=None)

@@ -17,7 +17,7 @@ from dsocr.data.layouts import require_layouts
 from dsocr.data.sources import require_source
 from dsocr.document import Split
 from dsocr.errors import ConfigError, DataError, DsocrError, RunError, command, option, setting
-from dsocr.io.work import hash_file, require_free_output
+from dsocr.io.work import all_files, hash_file, require_free_output
 from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
 from dsocr.models.ctc import LineRecognizer, require_script
 from dsocr.models.family import Family, default_learning_rate, trains_all_weights
@@ -308,13 +308,8 @@ def require_trainable(run: RunFolder, *, overwrite: bool) -> None:
     if all(TEMPORARY.fullmatch(name) or name in kept_names(run) for name in names) and not run.path.is_file():
         return
     overwrite = overwrite or not run.adapter.is_dir()
-    require_free_output(run.path, "finished run", _run_files, overwrite=overwrite)
-
-
-def _run_files(folder: Path) -> list[str] | None:
-    """Return all that is in the folder of a run, since whatever is done with a run adds to it."""
-    names = [path.name for path in folder.iterdir()]
-    return [*names, *(f"{name}/" for name in names)] if RunFolder(folder).config.is_file() else None
+    files = all_files if run.config.is_file() else lambda folder: None
+    require_free_output(run.path, "finished run", files, overwrite=overwrite)
 
 
 def kept_names(run: RunFolder) -> set[str]:

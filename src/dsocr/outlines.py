@@ -56,12 +56,14 @@ def is_off_baseline(outline: Outline) -> bool:
     if len(outline.polygon) < 3 or len(set(outline.baseline)) < 2:
         return False
     polygon, baseline = np.array(outline.polygon, dtype=float), np.array(outline.baseline, dtype=float)
-    points = _resample(baseline)
+    lengths = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(baseline, axis=0), axis=1))])
+    places = np.linspace(0, lengths[-1], _SAMPLES)
+    points = np.stack([np.interp(places, lengths, baseline[:, axis]) for axis in (0, 1)], axis=1)
     outside = ~_inside(points, polygon)
     if outside.mean() <= _MAX_OUTSIDE:
         return False  # So nearly all lines are done before the distances are computed.
     area = abs(np.sum(polygon[:, 0] * np.roll(polygon[:, 1], -1) - polygon[:, 1] * np.roll(polygon[:, 0], -1))) / 2
-    height = max(area / float(np.linalg.norm(np.diff(baseline, axis=0), axis=1).sum()), 1.0)
+    height = max(area / float(lengths[-1]), 1.0)
     far = outside & (_distances(points, polygon) > _TOLERANCE * height)
     return bool(far.mean() > _MAX_OUTSIDE)
 
@@ -191,13 +193,6 @@ def _band(baseline: Points, above: float, below: float) -> tuple[Point, ...]:
     )
     corners = np.concatenate([baseline + above * up, (baseline - below * up)[::-1]])
     return tuple((int(x), int(y)) for x, y in np.maximum(corners.round(), 0))
-
-
-def _resample(baseline: Points) -> Points:
-    """Points at equal distances along a baseline."""
-    lengths = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(baseline, axis=0), axis=1))])
-    places = np.linspace(0, lengths[-1], _SAMPLES)
-    return np.stack([np.interp(places, lengths, baseline[:, axis]) for axis in (0, 1)], axis=1)
 
 
 def _inside(points: Points, polygon: Points) -> NDArray[np.bool_]:

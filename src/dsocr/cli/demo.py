@@ -10,7 +10,7 @@ from dsocr.errors import typed
 from dsocr.options import Output
 
 _PARTS = {"data", "copiste", "russian", "pages", "nano"}
-"""What the demo writes into its folder."""
+"""What the demo writes into its folder, and resumes in."""
 
 
 def demo(*, output: Output = "runs/demo", base: Literal["small", "nano"] = "small") -> None:
@@ -21,10 +21,14 @@ def demo(*, output: Output = "runs/demo", base: Literal["small", "nano"] = "smal
         base: small reads real hands; nano is a tiny vision language model.
     """
     from dsocr.io.files import shipped_path
-    from dsocr.io.work import require_free_output
+    from dsocr.io.work import all_files, require_free_output
+
+    def demo_files(folder: Path) -> list[str] | None:
+        is_demo = all(path.name in _PARTS or path.name.startswith(".") for path in folder.iterdir())
+        return all_files(folder) if is_demo else None
 
     folder, say = Path(output), current_reporter().message
-    require_free_output(folder, "demo", _demo_files, overwrite=True)
+    require_free_output(folder, "demo", demo_files, overwrite=True)
     if base == "nano":
         say("The demo trains a tiny vision language model (nano) on 330 rendered lines by three writers.")
         _train("configs/demo_nano.yaml", folder / "nano", shipped_path("examples/handwriting"))
@@ -45,13 +49,6 @@ def demo(*, output: Output = "runs/demo", base: Literal["small", "nano"] = "smal
         _train("configs/demo.yaml", folder / "russian", shipped_path("examples/russian"))
         _run("evaluate", folder / "russian")
     say("next:      dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")
-
-
-def _demo_files(folder: Path) -> list[str] | None:
-    """Return what is in the folder of a demo, which a repeated one resumes; None if there is anything else."""
-    names = [path.name for path in folder.iterdir()]
-    is_demo = all(name in _PARTS or name.startswith(".") for name in names)
-    return [*names, *(f"{name}/" for name in names)] if is_demo else None
 
 
 def _train(config: str, run: Path, dataset: Path) -> None:

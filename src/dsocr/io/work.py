@@ -92,6 +92,11 @@ def _other_files(folder: Path, listed: Collection[str]) -> Iterator[str]:
         yield from (path for path in paths if path not in listed and not is_system_file(path))
 
 
+def all_files(folder: Path) -> list[str]:
+    """Return all that is in a folder as files of an output, which later work adds to."""
+    return [name for path in folder.iterdir() for name in (path.name, f"{path.name}/")]
+
+
 def listed_files(card: Path, format_: str) -> list[str] | None:
     """Return the files that a card lists, itself among them; None if it is missing or of another format."""
     content = read_object(card)
