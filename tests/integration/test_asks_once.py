@@ -10,7 +10,6 @@ import pytest
 import dsocr
 from dsocr.data.dataset import Dataset
 from dsocr.models import base_folder, loading
-from dsocr.models.base_folder import embedded_bases
 from dsocr.runs import RunFolder
 from tests.conftest import eight_steps
 from tests.training.test_train import changed
@@ -19,7 +18,7 @@ COMMIT = "0" * 40
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def asked(shallow: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counts: Counter[str] = Counter()
 
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,16 +30,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(Dataset, "open", counted("dataset", Dataset.open))
     monkeypatch.setattr(loading, "find_base", counted("base", base_folder.find_base))
-    fetch = counted("hub", lambda name, revision: (embedded_bases()["nano"], COMMIT))
+    fetch = counted("hub", lambda name, revision: (Path(shallow), COMMIT))
     monkeypatch.setattr(base_folder, "fetch_model", fetch)
     return counts
 
 
 def test_a_training_and_an_evaluation_ask_once(small_dataset: Path, tmp_path: Path, asked: Counter[str]) -> None:
-    config = changed(eight_steps(small_dataset, tmp_path / "run", "someone/nano"), training={"max_steps": 1})
+    config = changed(eight_steps(small_dataset, tmp_path / "run", "someone/shallow"), training={"max_steps": 1})
     run = dsocr.train(config, preflight=False)
     assert asked == {"dataset": 1, "base": 1, "hub": 1}
     asked.clear()
-    run.evaluate()
+    run.evaluate(limit=1)
     assert RunFolder(run.path).report.is_file()
     assert asked == {"dataset": 1, "base": 1, "hub": 1}

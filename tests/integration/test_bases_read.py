@@ -19,11 +19,11 @@ from tests.raising import raises_code
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-SLOW = ("nano", "a folder with a space")
-"""The network is that of the Hub id; what differs is where it is."""
+SLOW = ("small", "nano", "a folder with a space")
+"""Another network, or the same one at another place."""
 
 
-@pytest.fixture(params=["small", "a Hub id", *(pytest.param(name, marks=pytest.mark.slow, id=name) for name in SLOW)])
+@pytest.fixture(params=["a Hub id", *(pytest.param(name, marks=pytest.mark.slow, id=name) for name in SLOW)])
 def base(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """What a user gives for a base."""
     monkeypatch.chdir(tmp_path)

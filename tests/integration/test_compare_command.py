@@ -10,9 +10,10 @@ from tests.evaluation.making_runs import make_evaluated_run, misread, read_bette
 from tests.integration.calling import Call, Fail
 
 
-@pytest.fixture
-def run(small_dataset: Path, tmp_path: Path) -> Path:
-    return make_evaluated_run(tmp_path / "run", small_dataset, {"base": misread, "adapter": read_better}).path
+@pytest.fixture(scope="module")
+def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    readings = {"base": misread, "adapter": read_better}
+    return make_evaluated_run(tmp_path_factory.mktemp("compared") / "run", small_dataset, readings).path
 
 
 def test_a_run_is_printed_as_answers_and_a_table(run: Path, call: Call) -> None:

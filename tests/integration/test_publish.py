@@ -166,8 +166,6 @@ def test_the_command_lists_asks_and_sends(hub: Hub, run: RunFolder, small_datase
     code, out, err = call(*push, "--dry-run")
     assert (code, hub.requests) == (0, [])
     assert "adapter_model.safetensors" in out
-    code, _, err = call(*push)
-    assert (code, "--license" in err) == (2, True)
     code, _, err = call(*push, "--license", "mit")
     assert (code, "--yes" in err, hub.requests) == (2, True, [])
     code, out, _ = call(*push, "--license", "mit", "--yes", "--quiet")

@@ -130,21 +130,18 @@ def test_parquet_files_become_a_dataset_with_the_commit_in_its_card(tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "hub", "out"]
 
 
-def test_images_and_tables_are_fetched_without_code(tmp_path: Path, main: Path, hub: FakeHub) -> None:
+@pytest.mark.parametrize("image", ["train/a.JPG", "train/images.zip"], ids=["beside its table", "in an archive"])
+def test_images_and_tables_are_fetched_without_code(tmp_path: Path, main: Path, hub: FakeHub, image: str) -> None:
     picture(main / "train" / "a.JPG")
     write(main / "train" / "metadata.csv", "file_name,text\na.JPG,да\n")
     write(main / "letters.py", "raise SystemExit")
+    if image.endswith(".zip"):
+        with zipfile.ZipFile(main / image, "w") as file:
+            file.write(main / "train" / "a.JPG", "a.JPG")
+        (main / "train" / "a.JPG").unlink()
     card = prepare(Path("hf:anna/letters"), tmp_path / "out", split="1/0/0").card
     assert (card.source_format, card.splits[Split.TRAIN].samples) == ("table", 1)
-    assert hub.fetched == ["train/a.JPG", "train/metadata.csv"]
-
-
-def test_images_in_an_archive_are_unpacked_beside_their_annotations(tmp_path: Path, main: Path, hub: FakeHub) -> None:
-    write(main / "train.tsv", "image\ttext\na.png\tда\n")
-    with zipfile.ZipFile(main / "images.zip", "w") as file:
-        file.writestr("images/a.png", png())
-    assert prepare(Path("hf:anna/letters"), tmp_path / "out", split="1/0/0").card.splits[Split.TRAIN].samples == 1
-    assert hub.fetched == ["images.zip", "train.tsv"]
+    assert hub.fetched == [image, "train/metadata.csv"]
 
 
 @pytest.mark.parametrize(
