@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dsocr.runs import RunFolder
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}  # as the command line sets them
 # Tests run side by side, so one thread each, also in the processes that they start. Read when torch is imported.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"

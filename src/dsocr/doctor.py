@@ -156,11 +156,8 @@ def _cuda(device: int) -> Fact:
 def disk() -> list[Fact]:
     """Report the free disk space of the working folder."""
     free = shutil.disk_usage(folder := Path.cwd()).free
-    message = f"{free / 1e9:.1f} GB free in {folder}"
-    if free >= 10e9:
-        return [Fact("disk", "ok", message)]
-    hint = "free some space: large bases take 6.7 GB, and datasets and runs need more"
-    return [Fact("disk", "warning", message, hint)]
+    hint = None if free >= 10e9 else "free some space: large bases take 6.7 GB, and datasets and runs need more"
+    return [Fact("disk", "warning" if hint else "ok", f"{free / 1e9:.1f} GB free in {folder}", hint)]
 
 
 def embedded_bases() -> list[Fact]:

@@ -373,14 +373,15 @@ _MAX_POINTS_LENGTH = 100_000
 
 def parse_points(text: str | None) -> tuple[Point, ...]:
     """Parse points written `x,y x,y` or `x y x y`, rounded; anything but pairs of finite numbers is an error."""
-    if len(text or "") > _MAX_POINTS_LENGTH:
+    text = text or ""
+    if len(text) > _MAX_POINTS_LENGTH:
         raise DataError("more coordinates than any outline has", code="coordinates-invalid")
     try:
-        numbers = [round(float(number)) for number in re.split(r"[\s,]+", (text or "").strip(" \t\r\n,")) if number]
+        numbers = [round(float(number)) for number in re.split(r"[\s,]+", text.strip(" \t\r\n,")) if number]
     except (ValueError, OverflowError) as error:
-        raise DataError(f"coordinates are not numbers: {(text or '')[:60]!r}", code="coordinates-invalid") from error
+        raise DataError(f"coordinates are not numbers: {text[:60]!r}", code="coordinates-invalid") from error
     if len(numbers) % 2:
-        raise DataError(f"an odd number of coordinates: {(text or '')[:60]!r}", code="coordinates-invalid")
+        raise DataError(f"an odd number of coordinates: {text[:60]!r}", code="coordinates-invalid")
     return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 

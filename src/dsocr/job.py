@@ -223,13 +223,12 @@ def _with_detector(job: Job, *, finds_lines: bool) -> Job:
 
 def _require_detector_settings(config: RunConfig) -> None:
     """Raise ConfigError for settings that differ from the default and that only readers have a use for."""
-    fields = RunConfig.model_fields
+    changed = config.model_dump(include={"training", *_READER_SECTIONS}, exclude_defaults=True)
     problems = [
         f"{section}.{name}: is for readers"
-        for section in ("training", *_READER_SECTIONS)
-        for name in type(fields[section].default).model_fields
-        if (section != "training" or name not in _DETECTOR_SETTINGS)
-        and getattr(getattr(config, section), name) != getattr(fields[section].default, name)
+        for section, values in changed.items()
+        for name in values
+        if section != "training" or name not in _DETECTOR_SETTINGS
     ]
     if "micro_batch_size" in config.training.model_fields_set and config.training.micro_batch_size != 1:
         problems.append("training.micro_batch_size: must be 1, since pages differ in size")

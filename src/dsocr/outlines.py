@@ -103,7 +103,7 @@ def outline_by_baselines(page: Page) -> tuple[Page, list[Line]]:
 
 def outline_of_baseline(baseline: tuple[Point, ...], others: Sequence[Outline]) -> Outline:
     """Outline a line by its baseline, as high as the other lines of its page."""
-    with_baseline = [outline for outline in others if len(set(outline.baseline)) > 1]
+    with_baseline = [outline for outline in others if _has_baseline(outline)]
     matching = [outline for outline in with_baseline if len(outline.polygon) >= 3 and not is_off_baseline(outline)]
     heights = _line_heights(matching, with_baseline)
     if heights is None:
@@ -131,7 +131,7 @@ def quarter_turns(outline: Outline) -> int:
     return 1 if y1 > y0 else -1
 
 
-def _has_baseline(outline: Outline, size: tuple[int, int] | None) -> bool:
+def _has_baseline(outline: Outline, size: tuple[int, int] | None = None) -> bool:
     """Whether the outline has a baseline of two points or more, all of them on the page."""
     on_page = size is None or all(0 <= x <= size[0] and 0 <= y <= size[1] for x, y in outline.baseline)
     return on_page and len(set(outline.baseline)) > 1

@@ -12,8 +12,8 @@ from tests.integration.calling import Call, Fail
 
 @pytest.fixture(scope="module")
 def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    readings = {"base": misread, "adapter": read_better}
-    return make_evaluated_run(tmp_path_factory.mktemp("compared") / "run", small_dataset, readings).path
+    folder = tmp_path_factory.mktemp("compared") / "run"
+    return make_evaluated_run(folder, small_dataset, {"base": misread, "adapter": read_better}).path
 
 
 def test_a_run_is_printed_as_answers_and_a_table(run: Path, call: Call) -> None:

@@ -114,7 +114,6 @@ def run(
         called(*bound.args, **bound.kwargs)
         return 0
     command, printer = COMMANDS[words[0]], Printer(quiet=quiet or json, command_line=True)
-    quiet_libraries()
     try:
         with reporting_to(printer):
             result = called(*bound.args, **bound.kwargs)
@@ -183,6 +182,8 @@ def main() -> None:
     """Run the command line. A user's mistake prints a sentence and exits with 2; a bug keeps its traceback."""
     make_output_utf8()
     limit_spinning()
+    # Silence transformers and huggingface_hub, which read this when they are imported; errors still show.
+    os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     warnings.showwarning = _show_warning
     try:
         sys.exit(invoke(sys.argv[1:]))
@@ -205,22 +206,6 @@ def invoke(words: list[str]) -> int:
             raise
         raise disk_full(error.filename) from error
     return code or 0
-
-
-def quiet_libraries() -> None:
-    """Silence progress bars and warnings of transformers and huggingface_hub, loaded or not; errors still show."""
-    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-    # Loaded libraries have read the environment already.
-    if "huggingface_hub" in sys.modules:
-        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
-
-        disable_progress_bars()
-    if "transformers" in sys.modules:
-        from transformers.utils import logging
-
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
 
 
 def limit_spinning() -> None:

@@ -159,7 +159,7 @@ COMMANDS = {
         "Judge",
         "Write the report of an evaluated run.",
         "dsocr:report",
-        printing.reported,
+        lambda printer, report: printer.result(f"report: {report.path}"),
         ("dsocr report runs/mine", "dsocr report runs/mine --dataset moved/mine"),
     ),
     "compare": Command(

@@ -54,7 +54,7 @@ def demo(*, output: Output = "runs/demo", base: Literal["small", "nano"] = "smal
 def _train(config: str, run: Path, dataset: Path) -> None:
     from dsocr.io.files import shipped_path
 
-    settings = [word for setting in (f"dataset={dataset}", f"output={run}") for word in ("--set", setting)]
+    settings = "--set", f"dataset={dataset}", "--set", f"output={run}"
     _run("train", shipped_path(config), *settings, "--overwrite", "--no-preflight")
 
 

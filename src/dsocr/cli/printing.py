@@ -200,11 +200,6 @@ def evaluated_layout(printer: Printer, scores: "dsocr.LayoutScores") -> None:
         printer.message(f"next:    dsocr transcribe RUN SCANS -o texts.jsonl --segmenter {typed(scores.detector)}")
 
 
-def reported(printer: Printer, report: "dsocr.WrittenReport") -> None:
-    """Print the page."""
-    printer.result(f"report: {report.path}")
-
-
 def compared(printer: Printer, comparison: "dsocr.Comparison") -> None:
     """Print the comparison and where it is."""
     from dsocr.evaluation.compare import render_comparison
