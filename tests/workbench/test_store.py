@@ -78,22 +78,6 @@ def test_a_model_does_not_overwrite_reviewed_or_changed_lines(store: CorrectionS
     assert not store.add_reading(first, "again, from an old look", [], None)
 
 
-def test_lines_are_split_and_joined(store: CorrectionStore) -> None:
-    first, second = store.split(store.lines()[0], 7, who="anna")
-    assert (first.text, second.text) == ("первая", "строка")
-    assert first.outline.box[2] - 1 == second.outline.box[0] == round(501 * 7 / 13)
-    assert first.outline.baseline[-1] == second.outline.baseline[0]
-    assert [one.number for one in store.lines()][:2] == [first.number, second.number]
-    whole = store.join(first, who="anna")
-    assert whole.text == "первая строка"
-    assert whole.outline.box == (0, 0, 501, 61)
-    with raises_code("last-line"):
-        store.join(store.lines()[-1], who="anna")
-    for at in (0, 13):
-        with raises_code("edit-invalid"):
-            store.split(store.lines()[0], at, who="anna")
-
-
 def test_users_undo_their_own_changes_unless_changed_since(store: CorrectionStore) -> None:
     first, second, _ = store.lines()
     store.review(first, "by anna", State.ACCEPTED, who="anna")
@@ -138,15 +122,20 @@ def test_undoing_everything_restores_the_lines(steps: list[tuple[str, int, int]]
     store.close()
 
 
-def test_splitting_and_joining_take_the_edited_text_in_one_change(store: CorrectionStore) -> None:
+def test_lines_are_split_and_joined_with_the_edited_text_in_one_change(store: CorrectionStore) -> None:
     first = store.lines()[0]
-    with raises_code("edit-invalid"):
-        store.split(first, 99, who="anna", text="другой текст")
+    for at, text in ((0, None), (13, None), (99, "другой текст")):
+        with raises_code("edit-invalid"):
+            store.split(first, at, who="anna", text=text)
     assert texts(store) == ["первая строка", "вторая", "третья"]
-    left, _ = store.split(first, 7, who="anna", text="другой текст")
+    left, right = store.split(first, 7, who="anna", text="другой текст")
     assert texts(store)[:2] == ["другой", "текст"]
-    store.join(left, who="anna", text="иной")
-    assert texts(store)[0] == "иной текст"
+    assert left.outline.box[2] - 1 == right.outline.box[0] == round(501 * 7 / 12)
+    assert left.outline.baseline[-1] == right.outline.baseline[0]
+    whole = store.join(left, who="anna", text="иной")
+    assert (texts(store)[0], whole.outline.box) == ("иной текст", (0, 0, 501, 61))
+    with raises_code("last-line"):
+        store.join(store.lines()[-1], who="anna")
     store.undo("anna")
     store.undo("anna")
     assert store.lines()[0] == first
@@ -166,12 +155,10 @@ def test_neighbours_cross_page_boundaries(store: CorrectionStore) -> None:
 
 def test_every_change_and_undo_changes_the_stamp(store: CorrectionStore) -> None:
     stamps = [store.stamp()]
-    for text in ("раз", "два"):
-        store.review(store.lines()[0], text, State.ACCEPTED, who="anna")
-        stamps.append(store.stamp())
-        store.undo("anna")
-        stamps.append(store.stamp())
-    assert len(set(stamps)) == 5
+    store.review(store.lines()[0], "раз", State.ACCEPTED, who="anna")
+    stamps.append(store.stamp())
+    store.undo("anna")
+    assert len({*stamps, store.stamp()}) == 3
 
 
 def test_a_failed_write_is_an_error_and_the_next_one_works(store: CorrectionStore) -> None:
