@@ -42,11 +42,12 @@ from dsocr.models.ctc_network import (
     compute_logits,
     compute_losses,
     load_network,
-    pad_labels,
     replace_head,
 )
+from dsocr.models.family import IGNORED
 from dsocr.models.language_model import LanguageModel, search
 from dsocr.models.scripts import best_path, text_of
+from dsocr.models.token_batches import pad_rows
 from hands.archive_texts import archive_lines
 from small_lines import Batch, Line, Source, open_cache, stream_pools, to_batch, write_source
 from small_texts import CHARACTERS, count_words, literature_lines
@@ -279,7 +280,7 @@ def take_step(training: Training, batch: Batch, options: argparse.Namespace, don
     pixels, steps = batch.to(device)
     with torch.autocast(device.type, torch.bfloat16):
         logits = compute_logits(training.network, pixels, steps)
-    labels = pad_labels([[CLASSES[character] for character in text] for text in batch.texts])
+    labels = pad_rows([[CLASSES[character] for character in text] for text in batch.texts], IGNORED)
     lengths = torch.tensor([len(text) for text in batch.texts]).to(device, non_blocking=True)
     # A wrong transcription must not take a step for itself.
     loss = (compute_losses(logits, steps, labels) / lengths).clamp(max=MAX_LOSS).mean()

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from dsocr.errors import ConfigError, ModelError, command
 from dsocr.io.encodings import reading_json
-from dsocr.models.base_folder import INDEX, SINGLE
+from dsocr.models.base_folder import INDEX, SINGLE, require_same_tensors
 from dsocr.models.loading import NAMED_TARGET_MODULES, family_of
 
 WEIGHTS = "adapter_model.safetensors"
@@ -242,17 +242,7 @@ def adapter_tensors(model: PeftModel, name: str = "default") -> dict[str, Tensor
 def load_tensors(model: PeftModel, tensors: Mapping[str, Tensor], *, where: object, name: str = "default") -> None:
     """Fill an adapter from tensors named as on disk. Raises ModelError for missing, unexpected or misshapen ones."""
     current = adapter_tensors(model, name)
-    problems = [f"missing: {key}" for key in current.keys() - tensors.keys()]
-    problems += [f"unexpected: {key}" for key in tensors.keys() - current.keys()]
-    problems += [
-        f"{key}: shape {tuple(tensors[key].shape)}, expected {tuple(tensor.shape)}"
-        for key, tensor in current.items()
-        if key in tensors and tensors[key].shape != tensor.shape
-    ]
-    if problems:
-        listing = "".join(f"\n  {problem}" for problem in sorted(problems)[:20])
-        message = f"{len(problems)} tensors of the adapter do not match the network{listing}"
-        raise ModelError(message, code="adapter-mismatch", where=where, hint=_OTHER_BASE)
+    require_same_tensors(tensors, current, code="adapter-mismatch", where=where, hint=_OTHER_BASE)
     for key, tensor in current.items():
         tensor.data.copy_(tensors[key])
 
@@ -338,8 +328,7 @@ def restore_trained(model: Any, folder: Path) -> None:
         return
     saved = family_of(model).load_network(folder, device="cpu", dtype=torch.float32).state_dict()
     current: dict[str, Tensor] = model.state_dict()
-    if {name: tensor.shape for name, tensor in current.items()} != {name: t.shape for name, t in saved.items()}:
-        raise ModelError("Weights do not match the network", code="checkpoint-mismatch", where=folder)
+    require_same_tensors(saved, current, code="checkpoint-mismatch", where=folder)
     for name, tensor in current.items():
         tensor.copy_(saved[name])
 

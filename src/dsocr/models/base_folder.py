@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from dsocr.errors import DsocrError, ModelError
 from dsocr.io.encodings import reading_json
 from dsocr.io.hub import fetch_model, find_cached_model, is_hub_id
-from dsocr.io.work import require_free_output
+from dsocr.io.work import MANIFEST, require_free_output
 from dsocr.runs import READING, SHIPPED_BASES, ReadingSettings, RunFolder
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ Attention = Literal["sdpa", "eager"]
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 CARD = "README.md"
+PROVENANCE = "provenance.json"
+OWN_FILES = {CARD, MANIFEST, READING, PROVENANCE}
+"""Files that dsocr writes about a checkpoint and does not copy to others."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each tensor, by name."""
@@ -151,8 +154,19 @@ def weight_files(folder: Path) -> list[Path]:
 
     Raises ModelError if there are none, or if one named by the index is missing or outside the folder.
     """
-    if (folder / INDEX).is_file():
-        return [folder / name for name in _indexed_files(folder / INDEX)]
+    index = folder / INDEX
+    if index.is_file():
+        message = "Not an index of weights"
+        with reading_json(index, ModelError, "base-incomplete", message=message, hint=_AGAIN) as content:
+            names = sorted(set(content["weight_map"].values()))
+        for name in names:
+            if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+                message = f"Index names {name!r}, which is not a safetensors file in this folder"
+                raise ModelError(message, code="base-incomplete", where=index)
+            if not (folder / name).is_file():
+                message = f"Index names {name}, which is missing"
+                raise ModelError(message, code="base-incomplete", where=index, hint=_AGAIN)
+        return [folder / name for name in names]
     if (folder / SINGLE).is_file():
         return [folder / SINGLE]
     if any(next(folder.glob(pattern), None) for pattern in _PICKLES):
@@ -188,16 +202,25 @@ def tensor_headers(file: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
         ) from error
 
 
-def _indexed_files(index: Path) -> list[str]:
-    with reading_json(index, ModelError, "base-incomplete", message="Not an index of weights", hint=_AGAIN) as content:
-        names = sorted(set(content["weight_map"].values()))
-    for name in names:
-        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
-            message = f"Index names {name!r}, which is not a safetensors file in this folder"
-            raise ModelError(message, code="base-incomplete", where=index)
-        if not (index.parent / name).is_file():
-            raise ModelError(f"Index names {name}, which is missing", code="base-incomplete", where=index, hint=_AGAIN)
-    return names
+def require_same_tensors(
+    present: Mapping[str, "torch.Tensor"], expected: Mapping[str, "torch.Tensor"], **error: Any
+) -> None:
+    """Raise ModelError with a code, a place and perhaps a hint unless both have the same names and shapes."""
+    problems = [f"missing: {name}" for name in expected.keys() - present.keys()]
+    problems += [f"unexpected: {name}" for name in present.keys() - expected.keys()]
+    problems += [
+        f"{name}: shape {tuple(present[name].shape)}, expected {tuple(expected[name].shape)}"
+        for name in present.keys() & expected.keys()
+        if present[name].shape != expected[name].shape
+    ]
+    require_no_mismatch(sorted(problems), **error)
+
+
+def require_no_mismatch(problems: Sequence[str], **error: Any) -> None:
+    """Raise ModelError that lists the first problems, if there are any."""
+    if problems:
+        listing = "".join(f"\n  {problem}" for problem in problems[:20])
+        raise ModelError(f"{len(problems)} tensors do not match the network{listing}", **error)
 
 
 def require_readable_adapter(adapter: Path) -> ReadingSettings:
@@ -274,10 +297,7 @@ def load_pretrained(
         for name in sorted(name if isinstance(name, str) else name[0] for name in names)  # or with two shapes
         if not (kind == "unexpected_keys" and any(re.search(pattern, name) for pattern in unused))
     ]
-    if problems:
-        listing = "".join(f"\n  {problem}" for problem in problems[:20])
-        message = f"{len(problems)} tensors of the checkpoint do not fit the network{listing}"
-        raise ModelError(message, code="checkpoint-mismatch", where=folder)
+    require_no_mismatch(problems, code="checkpoint-mismatch", where=folder)
     loaded: PreTrainedModel = network
     return loaded
 

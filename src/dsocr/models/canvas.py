@@ -39,18 +39,14 @@ class Tiling:
         """
         if width <= self.size and height <= self.size:
             return UNTILED
-        best, smallest = UNTILED, float("inf")
-        for columns, rows in self._grids():
+        best, smallest, sides = UNTILED, float("inf"), range(1, self.most + 1)
+        grids = [(i, j) for i in sides for j in sides if self.fewest <= i * j <= self.most]
+        for columns, rows in sorted(grids, key=lambda grid: grid[0] * grid[1]):
             difference = abs(width / height - columns / rows)
             half_filled = width * height > 0.5 * self.size * self.size * columns * rows
             if difference < smallest or (difference == smallest and half_filled):
                 best, smallest = (columns, rows), difference
         return best
-
-    def _grids(self) -> list[Grid]:
-        sides = range(1, self.most + 1)
-        grids = [(i, j) for i in sides for j in sides if self.fewest <= i * j <= self.most]
-        return sorted(grids, key=lambda grid: grid[0] * grid[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from PIL import Image
 from dsocr.errors import ConfigError, ModelError, option
 from dsocr.models.base_folder import read_characters, read_config_json
 from dsocr.models.canvas import LINE_HEIGHT, PIXELS_PER_STEP, cut_to_writing, prepare_line
-from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor, unknown_resolution
+from dsocr.models.family import IGNORED, UNWRITABLE, Check, Family, InputLength, Processor, unknown_resolution
 from dsocr.models.generation import Decoded, Generation, TokenScore
 from dsocr.models.language_model import LanguageModel, score_letters, search
 from dsocr.models.scripts import MIN_LINES, best_path, decide_script, model_share, restrict, text_of
@@ -160,10 +160,11 @@ class LineProcessor(Processor):
 
     def collate(self, samples: Sequence[LineInput], padding: str = "right") -> dict[str, Any]:
         """Return `pixel_values` (B, 3, 48, W) in -1..1, padded right with 0, `steps` (B,) and `labels` (B, L)."""
-        from dsocr.models.ctc_network import pad_labels
+        from dsocr.models.token_batches import pad_rows
 
         pixels, steps = collate_lines([sample.image for sample in samples])
-        return {"pixel_values": pixels, "steps": steps, "labels": pad_labels([sample.classes for sample in samples])}
+        labels = pad_rows([sample.classes for sample in samples], IGNORED)
+        return {"pixel_values": pixels, "steps": steps, "labels": labels}
 
     def text_ids(self, text: str) -> list[int]:
         """Return the classes of the known characters of a text."""
@@ -258,26 +259,24 @@ class LineRecognizer(Family):
         """Return the sum of the CTC losses of a batch's lines over the number of characters in the step."""
         from dsocr.models.ctc_network import compute_losses
 
-        return compute_losses(self._logits(model, batch), batch["steps"], batch["labels"]).sum() / num_items
-
-    def _logits(self, model: Any, batch: Mapping[str, Any]) -> "Tensor":
-        logits: Tensor = model(batch["pixel_values"], batch["steps"])
-        return logits
+        logits = model(batch["pixel_values"], batch["steps"])
+        return compute_losses(logits, batch["steps"], batch["labels"]).sum() / num_items
 
     def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
         """Return the CTC loss of a character for each line."""
         import torch
 
         with torch.no_grad():
-            return _losses_per_character(self._logits(model, batch), batch)
+            return _losses_per_character(model(batch["pixel_values"], batch["steps"]), batch)
 
     def loss_of_logits(self, logits: "Tensor", sample: LineInput) -> float:
         """Return the CTC loss of a line from its logits `(T, classes)`."""
         import torch
 
-        from dsocr.models.ctc_network import compute_losses, pad_labels
+        from dsocr.models.ctc_network import compute_losses
 
-        return float(compute_losses(logits[None], torch.tensor([len(logits)]), pad_labels([sample.classes])))
+        labels = torch.tensor([sample.classes], dtype=torch.int64)
+        return float(compute_losses(logits[None], torch.tensor([len(logits)]), labels))
 
     def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
         """Return the loss of a character if all classes were equally likely at every step."""
@@ -429,10 +428,8 @@ class LineRecognizer(Family):
         """
         import torch
 
-        def take_logs(logits: "Tensor") -> "Tensor":
-            return torch.from_numpy(np.log(np.maximum(_probabilities_of(logits), 1e-30)))
-
-        logs = self.map_logits(take_logs, network, processor, [processor.encode(image) for image in images])
+        lines = self._probabilities(network, processor, [processor.encode(image) for image in images])
+        logs = [torch.from_numpy(np.log(np.maximum(line, 1e-30))) for line in lines]
         return [score_texts(rows, processor.classes, candidates) for rows, candidates in zip(logs, texts, strict=True)]
 
     def fit_language_model(
@@ -519,7 +516,8 @@ def _losses_per_character(logits: "Tensor", batch: Mapping[str, Any]) -> list[fl
 
 def score_texts(logits: "Tensor", classes: Mapping[str, int], texts: Sequence[str]) -> list[float]:
     """Return the log probability of each text, over all its paths through logits `(T, classes)`."""
-    from dsocr.models.ctc_network import compute_losses, pad_labels
+    from dsocr.models.ctc_network import compute_losses
+    from dsocr.models.token_batches import pad_rows
 
     steps = len(logits)
     labels = [[classes[character] for character in text if character in classes][:steps] for text in texts]
@@ -527,7 +525,7 @@ def score_texts(logits: "Tensor", classes: Mapping[str, int], texts: Sequence[st
         for place in too_long:
             labels[place].pop()
     losses = compute_losses(
-        logits.expand(len(texts), -1, -1), logits.new_full((len(texts),), steps).long(), pad_labels(labels)
+        logits.expand(len(texts), -1, -1), logits.new_full((len(texts),), steps).long(), pad_rows(labels, IGNORED)
     ).tolist()
     empty = -float(logits.float().log_softmax(-1)[:, 0].sum())
     return [

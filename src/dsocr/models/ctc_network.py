@@ -44,7 +44,7 @@ from transformers.models.pp_lcnet_v4.modeling_pp_lcnet_v4 import (
 from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
 
 from dsocr.errors import ModelError
-from dsocr.models.base_folder import read_characters
+from dsocr.models.base_folder import read_characters, read_config_json, require_same_tensors, weight_files
 from dsocr.models.canvas import PIXELS_PER_STEP
 from dsocr.models.family import IGNORED
 
@@ -173,7 +173,7 @@ class ServerLineNetwork(_ReadsLines, PPOCRV5ServerRecForTextRecognition):  # typ
 
 
 NETWORKS: dict[str, Any] = {
-    network.native.config_class.model_type: network for network in (LineNetwork, MobileLineNetwork, ServerLineNetwork)
+    network.config_class.model_type: network for network in (LineNetwork, MobileLineNetwork, ServerLineNetwork)
 }
 """The networks by the `model_type` of their checkpoints."""
 
@@ -241,12 +241,6 @@ def _padded(steps: Tensor, pixels: Tensor) -> Iterator[None]:
         yield
     finally:
         _padding.reset(token)
-
-
-def pad_labels(classes: Sequence[Sequence[int]]) -> Tensor:
-    """Return the classes of lines as labels `(B, L)`, padded with `IGNORED`."""
-    rows = [torch.tensor(row, dtype=torch.int64) for row in classes]
-    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=IGNORED)
 
 
 def compute_losses(logits: Tensor, steps: Tensor, labels: Tensor) -> Tensor:
@@ -371,25 +365,17 @@ def load_network(folder: Path) -> tuple[Network, list[str]]:
 
     Raises ModelError if a file is absent or does not belong to this network.
     """
-    for name in ("config.json", "model.safetensors"):
-        if not (folder / name).is_file():
-            raise ModelError(f"Checkpoint has no {name}", code="base-incomplete", where=folder)
-    raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    raw, files = read_config_json(folder), weight_files(folder)
     kind = NETWORKS[raw.get("model_type", PPOCRV6SmallRecConfig.model_type)]
-    config = kind.native.config_class.from_dict(raw)
+    config = kind.config_class.from_dict(raw)
     characters = list(read_characters(folder))
     if config.head_out_channels != len(characters) + 1:
         message = f"Head has {config.head_out_channels} classes for a blank and {len(characters)} characters"
         raise ModelError(message, code="checkpoint-mismatch", where=folder)
     network = kind(config)
-    tensors = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
-    try:
-        missing, unexpected = network.load_state_dict(tensors, strict=False)
-    except RuntimeError as error:
-        raise ModelError(str(error), code="checkpoint-mismatch", where=folder) from None
-    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
-    if missing or unexpected:
-        message = f"Tensors do not match the network: missing {missing[:3]}, unexpected {unexpected[:3]}"
-        raise ModelError(message, code="checkpoint-mismatch", where=folder)
+    tensors = {name: tensor.float() for file in files for name, tensor in load_file(file).items()}
+    counts = {name: count for name, count in network.state_dict().items() if name.endswith("num_batches_tracked")}
+    require_same_tensors(counts | tensors, network.state_dict(), code="checkpoint-mismatch", where=folder)
+    network.load_state_dict(counts | tensors)
     fold_normalization(network)
     return network.eval(), characters

@@ -29,7 +29,7 @@ from dsocr import __version__
 from dsocr.errors import ConfigError, ModelError, option
 from dsocr.html import render
 from dsocr.io.files import rename
-from dsocr.io.work import MANIFEST, write_manifest, writing_folder
+from dsocr.io.work import write_manifest, writing_folder
 from dsocr.models.adapters import (
     CONFIG,
     WEIGHTS,
@@ -43,11 +43,14 @@ from dsocr.models.adapters import (
 from dsocr.models.base_folder import (
     CARD,
     INDEX,
+    OWN_FILES,
+    PROVENANCE,
     SINGLE,
     embedded_bases,
     find_base,
     is_plain,
     require_free_export,
+    require_same_tensors,
     tensor_headers,
     tensor_shapes,
     tensor_types,
@@ -55,7 +58,7 @@ from dsocr.models.base_folder import (
 )
 from dsocr.models.family import Family, Serving
 from dsocr.models.loading import PUBLISHED_BASES, Base, load_base, recognize
-from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, UnlabelledReport, read_provenance, to_json
+from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder, UnlabelledReport, read_provenance, to_json
 from dsocr.text import percentage
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -171,20 +174,11 @@ def widest(types: Iterable[torch.dtype]) -> torch.dtype:
 def _require_same_tensors(network: PreTrainedModel, folder: Path, unused: Sequence[str]) -> None:
     """Raise ModelError if the network's tensors would not be named and shaped as in the base's own files."""
     drafts = revert_weight_conversion(network, {name: t.to("meta") for name, t in network.state_dict().items()})
-    ours = {name: tuple(tensor.shape) for name, tensor in drafts.items()}
-    theirs = {name: shape for name, shape in tensor_shapes(folder).items() if name not in unused}
-    tied = set(getattr(network, "all_tied_weights_keys", None) or ())  # a base may have them twice or once
-    problems = [f"{name}: not in the base" for name in ours.keys() - theirs.keys() - tied]
-    problems += [f"{name}: in the base only" for name in theirs.keys() - ours.keys()]
-    problems += [
-        f"{name}: {ours[name]}, not {theirs[name]}"
-        for name in ours.keys() & theirs.keys()
-        if ours[name] != theirs[name]
-    ]
-    if problems:
-        listing = "".join(f"\n  {problem}" for problem in sorted(problems)[:20])
-        message = f"{len(problems)} tensors would not be written as they were read{listing}"
-        raise ModelError(message, code="export-mismatch", where=folder)
+    shapes = {name: shape for name, shape in tensor_shapes(folder).items() if name not in unused}
+    theirs = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    tied = set(getattr(network, "all_tied_weights_keys", None) or ()) - theirs.keys()  # may be there twice or once
+    ours = {name: tensor for name, tensor in drafts.items() if name not in tied}
+    require_same_tensors(theirs, ours, code="export-mismatch", where=folder)
 
 
 @torch.no_grad()
@@ -269,10 +263,6 @@ def write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]], *, shard_b
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8", newline="\n")
 
 
-PROVENANCE = "provenance.json"
-_OWN_FILES = {CARD, MANIFEST, READING, PROVENANCE}
-
-
 def export_merged(
     run: RunFolder,
     out: Path,
@@ -309,7 +299,7 @@ def export_merged(
         tensors = chain(original_tensors(network, types), unused.items())
         write_shards(draft, _with_progress(tensors, len(types) + len(unused), progress))
         for file in filter(is_plain, folder.iterdir()):
-            if file.name in _OWN_FILES or file.name.endswith(".index.json"):
+            if file.name in OWN_FILES or file.name.endswith(".index.json"):
                 continue
             shutil.copyfile(file, draft / file.name)
         _write_settings_and_card(draft, export, out)
@@ -374,7 +364,9 @@ def export_adapter(
     alpha only. Raises DataError if `out` is not free, ConfigError if the adapter cannot have
     this scale or vLLM cannot read it.
     """
-    folder = _local_base(ReadingSettings.load(run.adapter))
+    base = ReadingSettings.load(run.adapter).base
+    is_here = base in embedded_bases() or Path(base).is_dir()  # finding another would download it
+    folder = find_base(base)[0] if is_here else None
     require_free_export(out, run.adapter, *([folder] if folder else []), overwrite=overwrite)
     if is_whole_network(run.adapter):
         message = "All weights of this network were trained, so there is no adapter to export"
@@ -422,12 +414,6 @@ def config_for_vllm(config: Mapping[str, Any], names: Sequence[str]) -> dict[str
     # The second tower has layers of the same names, so PEFT needs everything that was not trained excluded by name.
     excluded = rf"(?!(?:{pattern})$).*" if isinstance(pattern, str) else config.get("exclude_modules")
     return {**config, "target_modules": sorted(layers), "exclude_modules": excluded}
-
-
-def _local_base(settings: ReadingSettings) -> Path | None:
-    """Return the base's folder if finding it downloads nothing."""
-    local = settings.base in embedded_bases() or Path(settings.base).is_dir()
-    return find_base(settings.base)[0] if local else None
 
 
 def model_card(export: Export, folder: Path) -> str:

@@ -197,10 +197,9 @@ def search(
     characters: Sequence[str],
     num_beams: int,
     model: LanguageModel | None = None,
-    weight: float | None = None,
+    weight: float = 0.0,
 ) -> str:
     """Return the likeliest text for `(T, classes)` probabilities by prefix beam search (Hannun et al. 2014)."""
-    share = (model.weight if weight is None else weight) if model else 0.0
     places, classes = np.nonzero(probabilities[:, 1:] > _RARE)
     likely = list(
         zip([characters[i] for i in classes.tolist()], probabilities[places, classes + 1].tolist(), strict=True)
@@ -210,7 +209,7 @@ def search(
     scores = {"": 0.0}
 
     def rank(item: tuple[str, tuple[float, float]]) -> float:
-        return math.log(sum(item[1])) + share * scores[item[0]]
+        return math.log(sum(item[1])) + weight * scores[item[0]]
 
     start = 0
     for blank, end in zip(probabilities[:, 0].tolist(), ends, strict=True):
@@ -243,7 +242,7 @@ def search(
         beams = {text: (ended / most, unended / most) for text, (ended, unended) in kept}
 
     def final(item: tuple[str, tuple[float, float]]) -> float:
-        return rank(item) + (share * model.log_probability(_END, item[0]) if model else 0.0)
+        return rank(item) + (weight * model.log_probability(_END, item[0]) if model else 0.0)
 
     return max(beams.items(), key=final)[0]
 
@@ -253,7 +252,7 @@ def score_letters(
     classes: Sequence[int],
     characters: Sequence[str],
     model: LanguageModel | None = None,
-    weight: float | None = None,
+    weight: float = 0.0,
 ) -> LetterScores:
     """Return how likely each letter of a text is, and where it is, for `(T, classes)` probabilities.
 
@@ -263,7 +262,6 @@ def score_letters(
     """
     text = "".join(characters[number - 1] for number in classes)
     paths = _Paths.of(np.maximum(probabilities, _FLOOR).astype(np.float64), np.array(classes, dtype=np.int64))
-    share = (model.weight if weight is None else weight) if model else 0.0
     known = [model.log_probability(c, text[:at]) for at, c in enumerate(text + _END)] if model else []
     against = [0.0] * (len(text) + 1)
 
@@ -274,7 +272,7 @@ def score_letters(
         if model is not None:
             changed, last = text[:start] + new + text[end:] + _END, start + len(new) + ORDER - 1
             gains = (model.log_probability(changed[at], changed[:at]) for at in range(start, min(last, len(changed))))
-            odds *= math.exp(share * (math.fsum(gains) - math.fsum(known[start : end + ORDER - 1])))
+            odds *= math.exp(weight * (math.fsum(gains) - math.fsum(known[start : end + ORDER - 1])))
         against[start] += odds
 
     peaks = paths.peaks()

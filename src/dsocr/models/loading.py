@@ -15,7 +15,7 @@ from dsocr.errors import ConfigError, ModelError
 from dsocr.io.work import MANIFEST
 from dsocr.models import ctc, deepseek_ocr, encoder_decoder, image_text_to_text
 from dsocr.models.base_folder import (
-    CARD,
+    OWN_FILES,
     SINGLE,
     Attention,
     explain_damage,
@@ -25,7 +25,7 @@ from dsocr.models.base_folder import (
     read_config_json,
 )
 from dsocr.models.family import Family, Processor, Serving
-from dsocr.runs import READING, ReadingSettings, require_intact
+from dsocr.runs import ReadingSettings, require_intact
 
 if TYPE_CHECKING:
     import torch
@@ -224,16 +224,13 @@ def load_base(
         network = family.load_network(folder, **options, **({"quantization": quantization} if quantization else {}))
     network.eval().requires_grad_(False)
     if family.trains != "adapter":
-        network.plain_files = [(file.name, file.read_bytes()) for file in sorted(folder.iterdir()) if _is_kept(file)]
+        # Tokenizer and image settings belong to every checkpoint trained from this one.
+        kept = [file for file in folder.iterdir() if is_plain(file) and file.name not in {"config.json", *OWN_FILES}]
+        network.plain_files = [(file.name, file.read_bytes()) for file in sorted(kept)]
     # PEFT writes this into every adapter, and a folder of this machine means nothing on another.
     network.name_or_path = base.name
     network.dsocr_family = family
     return BaseModel(base.name, base.revision, folder, family, network)
-
-
-def _is_kept(file: Path) -> bool:
-    """Whether a file of the base belongs to every checkpoint trained from it: tokenizer and image settings."""
-    return is_plain(file) and file.name not in {"config.json", CARD, MANIFEST, READING, "provenance.json"}
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -5,7 +5,8 @@ batch, `T` tokens, `S` side of the canvas, `s` side of a tile, `N` tiles of the 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -139,13 +140,10 @@ def normalize_pixels(batch: Mapping[str, Any], dtype: torch.dtype | None = None)
     converted, dtype = dict(batch), dtype or torch.float32
     for name, value in batch.items():
         if isinstance(value, Tensor) and (value.dtype is torch.uint8 or value.is_floating_point()):
-            converted[name] = (normalize(value) if value.dtype is torch.uint8 else value).to(dtype)
+            if value.dtype is torch.uint8:  # to -1..1, with the authors' mean and standard deviation of 0.5
+                value = value.to(torch.float32).div_(255).sub_(0.5).div_(0.5)
+            converted[name] = value.to(dtype)
     return converted
-
-
-def normalize(pixels: Tensor) -> Tensor:
-    """Map bytes 0..255 to float32 -1..1, with the authors' mean and standard deviation of 0.5, for any shape."""
-    return pixels.to(torch.float32).div_(255).sub_(0.5).div_(0.5)
 
 
 class TokenSpans:
@@ -157,7 +155,7 @@ class TokenSpans:
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", start: str = "") -> None:
         self._tokenizer = tokenizer
         self._start = start
-        self._text_of: dict[int, str] = {}
+        self._text_of = cache(lambda token: self.text([token]))
 
     def scored(
         self, ids: Sequence[int], log_probabilities: Sequence[float], overruled: Sequence[bool], *, ended: bool
@@ -184,7 +182,7 @@ class TokenSpans:
         begin = whole = 0
         for token in ids:
             waiting.append(token)
-            piece = self._of(token) if len(waiting) == 1 else self.text(waiting)
+            piece = self._text_of(token) if len(waiting) == 1 else self.text(waiting)
             start, whole = whole, len(piece.rstrip(_REPLACEMENT))
             in_part = whole < len(piece)
             spans.append((begin + min(start, whole), begin + len(piece)))
@@ -192,17 +190,11 @@ class TokenSpans:
                 pieces.append(piece)
                 begin, whole, waiting = begin + len(piece), 0, []
         pieces.append(self.text(waiting))
-        return spans if "".join(pieces) == text else self._spans_by_prefix(ids)
-
-    def _spans_by_prefix(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the spans for a tokenizer that decodes a token differently in context than alone."""
+        if "".join(pieces) == text:
+            return spans
+        # A tokenizer that decodes a token differently in context than alone.
         lengths = [len(self.text(ids[:count])) for count in range(len(ids) + 1)]
         return [(min(start, end), end) for start, end in pairwise(lengths)]
-
-    def _of(self, token: int) -> str:
-        if token not in self._text_of:
-            self._text_of[token] = self.text([token])
-        return self._text_of[token]
 
 
 class NoRepeatNgram(LogitsProcessor):  # type: ignore[misc]
@@ -304,20 +296,29 @@ def decode(network: PreTrainedModel, processor: Any, samples: Sequence[Any], gen
         logits_processor=LogitsProcessorList([*([chosen] * is_greedy), *_loop_guard(generation, processor, prompt)]),
         stopping_criteria=StoppingCriteriaList([stop] * is_greedy),
     )
-    generated = [_generated_ids(row, ends, stop.stopped.get(i)) for i, row in enumerate(rows[:, prompt:])]
-    if is_greedy:
-        scores = chosen.by_row(rows)
-    else:  # by a pass over the generated tokens of the best beam
-        scores = [
-            _score_tokens(processor.family.answer_logits(network, processor, sample, ids), ids)
-            for sample, ids in zip(samples, generated, strict=True)
-        ]
-    return [_decoded(spans, ids, ends, *of_row) for ids, of_row in zip(generated, scores, strict=True)]
+    scores = chosen.by_row(rows) if is_greedy else None
+    decoded = []
+    for place, row in enumerate(rows[:, prompt:]):
+        ids: list[int] = row[: stop.stopped.get(place)].tolist()
+        # Without the padding behind the end token.
+        ids = ids[: 1 + next((at for at, token in enumerate(ids) if token in ends), len(ids))]
+        ended = bool(ids) and ids[-1] in ends
+        logs, overruled = scores[place] if scores else _score_tokens(network, processor, samples[place], ids)
+        scored = spans.scored(ids, logs[: len(ids)], overruled[: len(ids)], ended=ended)
+        is_loop = is_looping(scored.text)
+        decoded.append(Decoded(scored.text, len(ids), not ended, looping=is_loop, scores=scored.scores))
+    return decoded
 
 
-def _score_tokens(logits: Tensor, ids: Sequence[int]) -> tuple[list[float], list[bool]]:
-    """Return the log probability of each generated token given those before it, none of them overruled."""
-    logits = logits.float()
+def _score_tokens(
+    network: PreTrainedModel, processor: Any, sample: Any, ids: Sequence[int]
+) -> tuple[list[float], list[bool]]:
+    """Return the log probability of each generated token given those before it, none of them overruled.
+
+    One sample at a time, because the scores over the whole vocabulary are in memory for all of its tokens.
+    """
+    batch = processor.collate([replace(sample, answer_ids=tuple(ids))])
+    logits = processor.family.logits(network, processor.on_device(batch, network, network.dtype))[0].float()
     chosen = logits.gather(1, torch.tensor(ids, device=logits.device)[:, None]).squeeze(1)
     return (chosen - logits.logsumexp(1)).tolist(), [False] * len(ids)
 
@@ -329,22 +330,3 @@ def _loop_guard(generation: Generation, processor: Any, prompt: int) -> list[NoR
     vocabulary = processor.tokenizer.get_vocab()
     spared = [vocabulary[text] for text in generation.no_repeat_ngram_whitelist if text in vocabulary]
     return [NoRepeatNgram(size, window, prompt=prompt, spared=spared)]
-
-
-def _generated_ids(row: Tensor, ends: Sequence[int], stopped: int | None) -> list[int]:
-    """Return a row's ids up to and including its end token, or up to where it was stopped, without padding."""
-    ids: list[int] = row[:stopped].tolist()
-    place = next((place for place, token in enumerate(ids) if token in ends), len(ids))
-    return ids[: place + 1]
-
-
-def _decoded(
-    spans: TokenSpans,
-    ids: Sequence[int],
-    ends: Sequence[int],
-    log_probabilities: Sequence[float],
-    overruled: Sequence[bool],
-) -> Decoded:
-    ended = bool(ids) and ids[-1] in ends
-    scored = spans.scored(ids, log_probabilities[: len(ids)], overruled[: len(ids)], ended=ended)
-    return Decoded(scored.text, len(ids), not ended, looping=is_looping(scored.text), scores=scored.scores)

@@ -278,14 +278,6 @@ class TokenFamily(Family):
             check_image_slots(model, samples, processor),
         ]
 
-    def answer_logits(self, network: Any, processor: Any, sample: Any, ids: Sequence[int]) -> "Tensor":
-        """Return the logits (n, V) at which each of the generated `ids` was chosen.
-
-        One sample at a time, because the scores over the whole vocabulary are in memory for all of its tokens.
-        """
-        batch = processor.collate([replace(sample, answer_ids=tuple(ids))])
-        return self.logits(network, processor.on_device(batch, network, network.dtype))[0]
-
     def log_likelihoods(
         self, network: Any, processor: Any, images: "Sequence[Image.Image]", texts: Sequence[Sequence[str]]
     ) -> list[list[float]]:
