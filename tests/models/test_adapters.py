@@ -23,8 +23,10 @@ from dsocr.models.adapters import (
     load_adapter,
     omitted_layers,
     save_adapter,
+    scaled_config,
     vision_parameters,
 )
+from dsocr.models.export import merge
 from dsocr.models.loading import load_base
 from dsocr.models.token_batches import collate
 from tests.making_models import deepseek_processor
@@ -47,12 +49,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(scope: str) -> PeftModel:
+def trained(scope: str, std: float = 1.0, **options: Any) -> PeftModel:
     """An adapter whose every tensor is random, as if it had been trained."""
-    model = fresh(scope)
+    model = fresh(scope, **options)
     generator = torch.Generator().manual_seed(1)
     for tensor in adapter_tensors(model).values():
-        tensor.data.copy_(torch.randn(tensor.shape, generator=generator))
+        tensor.data.copy_(std * torch.randn(tensor.shape, generator=generator))
     return model
 
 
@@ -228,3 +230,55 @@ def test_every_linear_layer_is_in_a_set_or_said_to_be_omitted(
         assert found, target
         assert asked - found == {*omitted_layers(base.network, target)}
         assert found <= asked, "a set has nothing of a part that it does not name"
+
+
+# A scaled adapter: the base at 0, the full adapter at 1, and PEFT's result for a scaled config in between
+
+
+@torch.no_grad()
+def logits(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    found: torch.Tensor = model(**batch).logits
+    return found
+
+
+@pytest.mark.parametrize(
+    ("variant", "scope"),
+    [
+        pytest.param("rslora", "decoder+vision", id="alpha over the root of the rank"),
+        pytest.param("lora", "decoder+experts", id="routed experts, which PEFT adapts as parameters"),
+    ],
+)
+def test_a_fractional_scale_equals_scaling_lora_alpha_in_peft_and_merging(
+    variant: Variant, scope: str, tmp_path: Path
+) -> None:
+    encoder = deepseek_processor(load_base("nano"), None, "free_ocr")
+    batch = collate([encoder.encode(Image.effect_noise((200, 40), 90))], encoder.pad_id, padding="left")
+    model = trained(scope, std=0.05, variant=variant).eval()
+    with model.disable_adapter():
+        base = logits(model, batch)
+    whole = logits(model, batch)
+    assert not torch.allclose(base, whole, atol=1e-3)
+    save_adapter(model, tmp_path)
+    assert torch.equal(logits(load_adapter(load_base("nano").network, tmp_path), batch), whole)
+    scaled = load_adapter(load_base("nano").network, tmp_path, 0.4)
+    part = logits(scaled, batch)
+    assert not torch.allclose(part, base, atol=1e-3)
+    assert not torch.allclose(part, whole, atol=1e-3)
+    torch.testing.assert_close(logits(merge(scaled, where="here"), batch), part, rtol=1e-4, atol=1e-4)
+
+    config(**scaled_config(json.loads((tmp_path / CONFIG).read_text(encoding="utf-8")), 0.4))(tmp_path)
+    read = PeftModel.from_pretrained(load_base("nano").network, str(tmp_path))
+    torch.testing.assert_close(logits(read.eval(), batch), part, rtol=1e-5, atol=1e-5)
+
+
+def test_layers_with_an_alpha_of_their_own_are_scaled_too() -> None:
+    config = {"lora_alpha": 8, "alpha_pattern": {"layers.0.q_proj": 4}, "r": 2}
+    assert scaled_config(config, 0.5) == {"lora_alpha": 4, "alpha_pattern": {"layers.0.q_proj": 2}, "r": 2}
+
+
+@pytest.mark.parametrize(("dora", "strength"), [(False, 0), (True, 0.5)])
+def test_a_strength_is_a_part_of_the_whole_and_of_dora_the_whole(dora: bool, strength: float) -> None:
+    config = {"lora_alpha": 8, "use_dora": dora}
+    assert scaled_config(config, 1) == config
+    with raises_code("scale-invalid"):
+        scaled_config(config, strength)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dsocr.errors import ConfigError
 from dsocr.models.checkpoints import find_instructions
 from dsocr.models.loading import load_processor, recognize
 from tests.models.chat_models import small_processors, write_chat_model
@@ -132,9 +131,3 @@ def test_a_folder_with_a_name_of_its_own(
         (folder / name).write_text(text, encoding="utf-8")
     found = find_instructions(folder).prompt
     assert found == prompt or (prompt == "OCR this" and found.startswith(prompt))
-
-
-def test_a_prompt_with_the_image_token(types: dict[str, Path]) -> None:
-    with pytest.raises(ConfigError) as error:
-        load_processor(str(types["qianfan_ocr"]), None, "<image>Read.")
-    assert error.value.code == "prompt-image"

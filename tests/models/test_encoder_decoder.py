@@ -1,7 +1,6 @@
 """Image encoders with a text decoder: what they see, what they learn, and how they are read."""
 
 import json
-import math
 import pickle
 import shutil
 from dataclasses import replace
@@ -17,14 +16,13 @@ from transformers import VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from dsocr.config import RunConfig
-from dsocr.data.prepare import prepare
 from dsocr.models.encoder_decoder import EncoderDecoderProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base, load_processor
 from dsocr.models.token_family import CanvasEncoded
+from dsocr.training.preview import text_limit
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code
-from tests.training.running import train
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +52,10 @@ def samples_of(base: BaseModel, texts: list[str]) -> tuple[EncoderDecoderProcess
     return processor, [processor.encode(line(200 + 40 * len(text)), text) for text in texts]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("encoder.layer.0.attention.query.weight", True),
-        ("enc_to_dec_proj.weight", True),
-        ("base_model.model.enc_to_dec_proj.bias", True),
-        ("decoder.model.decoder.layers.0.encoder_attn.q_proj.weight", False),
-    ],
-)
-def test_the_projection_of_what_is_seen_belongs_to_the_vision(name: str, expected: bool, trocr: BaseModel) -> None:
-    assert trocr.family.is_vision(name) is expected
+def test_the_projection_of_what_is_seen_belongs_to_the_vision(trocr: BaseModel) -> None:
+    for name in ("encoder.layer.0.attention.query.weight", "base_model.model.enc_to_dec_proj.bias"):
+        assert trocr.family.is_vision(name)
+    assert not trocr.family.is_vision("decoder.model.decoder.layers.0.encoder_attn.q_proj.weight")
 
 
 def test_squash_is_what_the_checkpoints_own_processor_makes(trocr: BaseModel) -> None:
@@ -173,31 +164,10 @@ def test_texts_longer_than_the_decoder(trocr: BaseModel) -> None:
     assert decoded.tokens <= 63
 
 
-def test_what_the_decoder_cannot_write_is_excluded_like_what_the_settings_exclude(
-    trocr: BaseModel, tmp_path: Path
-) -> None:
-    rows = []
-    texts = {"train-1": "один", "train-2": "a" * 64, "validation-1": "два", "validation-2": "b" * 65}
-    for name, text in texts.items():
-        line(200 + 40 * len(text)).save(tmp_path / f"{name}.png")
-        rows.append({"file_name": f"{name}.png", "text": text, "split": name.partition("-")[0]})
-    table = tmp_path / "lines.jsonl"
-    table.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    dataset = prepare(tmp_path, tmp_path / "dataset").folder
-    settings: dict[str, Any] = {
-        "base": str(trocr.folder),
-        "dataset": dataset,
-        "output": tmp_path / "run",
-        "training": {"max_steps": 1, "batch_size": 1, "micro_batch_size": 1},
-    }
-    with raises_code("dataset-has-errors"):
-        train(RunConfig.model_validate(settings), preflight=False)
-    settings["training"]["long_text"] = "exclude"
-    result = train(RunConfig.model_validate(settings), preflight=False)
-    assert (result.steps, result.excluded) == (1, 1)
-    (row,) = [json.loads(one) for one in result.run.metrics.read_text("utf-8").splitlines() if '"validation"' in one]
-    assert row["samples"] == 2
-    assert math.isfinite(row["loss"])
+def test_the_decoder_limits_texts_as_the_settings_do(trocr: BaseModel, tmp_path: Path) -> None:
+    for given, expected in ((500, 63), (20, 20)):
+        settings = {"dataset": tmp_path, "output": tmp_path / "run", "training": {"max_text_tokens": given}}
+        assert text_limit(processor_of(trocr), RunConfig.model_validate(settings)) == expected
 
 
 def test_start_end_and_pad_are_found_where_they_are(tmp_path: Path) -> None:
@@ -271,14 +241,11 @@ def test_checkpoints_with_missing_files(tmp_path: Path) -> None:
             (copy / name).unlink()
         return copy
 
+    small = json.loads((folder / "config.json").read_text("utf-8"))
+    for name in ("preprocessor_config.json", "tokenizer.json", "config.json"):
+        with raises_code("base-incomplete"):
+            load(without(name, "image_size" if name == "config.json" else ""))
+    small["decoder"]["vocab_size"] = 50
+    (folder / "config.json").write_text(json.dumps(small), encoding="utf-8")
     with raises_code("base-incomplete"):
-        load(without("preprocessor_config.json"))
-    with raises_code("base-incomplete"):
-        load(without("tokenizer.json"))
-    with raises_code("base-incomplete"):
-        load(without("config.json", "image_size"))
-    with raises_code("base-incomplete"):
-        small = json.loads((folder / "config.json").read_text("utf-8"))
-        small["decoder"]["vocab_size"] = 50
-        (folder / "config.json").write_text(json.dumps(small), encoding="utf-8")
         load(folder)

@@ -93,14 +93,6 @@ def test_letters_are_where_the_network_sees_them() -> None:
     assert min(found.log_probabilities) > math.log(0.8)
 
 
-def test_what_may_follow_has_the_probability_one() -> None:
-    model = LanguageModel.fit(["abcab", "abba", "c"])
-    unseen = 1 / (len("abc\n") + 1)  # of a character that the texts do not have
-    for before in ("", "ab", "abc", "zz", "abcabc"):
-        shares = [np.exp(model.log_probability(c, before)) * np.exp(_unigram(model, c)) for c in "abc\n"]
-        assert 1 - unseen < sum(shares) < 1
-
-
 def test_probabilities_are_interpolated_as_by_witten_and_bell() -> None:
     """A context with two kinds of followers gives what is shorter a weight of two."""
     model = LanguageModel.fit(["ab", "ac"])
@@ -108,12 +100,6 @@ def test_probabilities_are_interpolated_as_by_witten_and_bell() -> None:
     for _ in range(ORDER - 1):  # "a", and "a" behind more and more of the line's start
         expected = (1 + 2 * expected) / (2 + 2)
     assert model.log_probability("b", "a") == pytest.approx(math.log(expected / anywhere))
-
-
-def _unigram(model: LanguageModel, character: str) -> float:
-    counts = model.followers[""]
-    uniform = 1 / (len(counts) + 1)
-    return float(np.log((counts[character] + len(counts) * uniform) / (sum(counts.values()) + len(counts))))
 
 
 @pytest.mark.parametrize("spelling", ["estoit", "estait"])

@@ -30,18 +30,6 @@ def test_layers_are_compiled_in_their_place_and_no_tensor_gets_another_name(monk
 TEXTS = ["ДЕЖЕЖЕЖ", "А", "БВГД"]
 
 
-class Rows:
-    """How many positions the last block was given, each time that something could be learnt from it."""
-
-    def __init__(self, network: Any) -> None:
-        self.seen: list[int] = []
-        network.model.language_model.layers[-1].mlp.shared_experts.register_forward_hook(self._count)
-
-    def _count(self, module: Any, inputs: Any, made: torch.Tensor) -> None:
-        if torch.is_grad_enabled():
-            self.seen.append(made.shape[1])
-
-
 def batch_of(base: BaseModel, resolution: str | None) -> dict[str, Any]:
     encoder: Any = base.processor(resolution, "<image>\nБВГ")
     drawn = np.random.default_rng(0)
@@ -62,11 +50,13 @@ def learnt_from(config: RunConfig, base: BaseModel, resolution: str | None, *, e
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
-    rows, batch = Rows(base.network), drop_ignored_positions(batch_of(base, resolution))
+    rows, batch = list[int](), drop_ignored_positions(batch_of(base, resolution))
+    experts = base.network.model.language_model.layers[-1].mlp.shared_experts
+    experts.register_forward_hook(lambda _, inputs, made: rows.extend([made.shape[1]] * torch.is_grad_enabled()))
     loss = model(**batch).loss
     loss.backward()
     found = {name: tensor.grad for name, tensor in model.named_parameters() if tensor.requires_grad}
-    return loss.detach(), found, rows.seen, batch
+    return loss.detach(), found, rows, batch
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dsocr.models.base_folder import explain_damage
+from dsocr.io import hub
+from dsocr.io.hub import NotFetchedError
+from dsocr.models.base_folder import explain_damage, find_base, find_base_metadata
 from dsocr.models.deepseek_ocr import DeepseekOcr
 from dsocr.models.loading import BaseModel, choose_dtype, load_base, recognize
 from tests.raising import raises_code
@@ -17,10 +19,7 @@ from tests.raising import raises_code
 
 @pytest.fixture
 def copied_base(nano: BaseModel, tmp_path: Path) -> Path:
-    from importlib import resources
-
-    source = Path(str(resources.files("dsocr"))) / "models" / "bases" / "nano"
-    return Path(shutil.copytree(source, tmp_path / "base"))
+    return Path(shutil.copytree(nano.folder, tmp_path / "base"))
 
 
 def test_nano_is_the_native_class_frozen_and_complete(nano: BaseModel) -> None:
@@ -143,3 +142,54 @@ def test_half_precision_is_for_accelerators() -> None:
     assert choose_dtype("fp16", torch.device("cuda")) is torch.float16
     with raises_code("fp16-on-cpu"):
         choose_dtype("fp16", torch.device("cpu"))
+
+
+# Finding a base locally; the Hub is asked only for a base that its cache lacks
+
+
+def keep(patch: pytest.MonkeyPatch, folder: Path) -> list[bool]:
+    """Has the Hub's library find this folder for everything; whether it was to stay offline, of each question."""
+    asked = []
+
+    def fetched(*_: object, offline: bool = False) -> tuple[Path, str]:
+        asked.append(offline)
+        if offline and not folder.is_dir():
+            raise NotFetchedError("not in the cache")
+        return folder, "0123abc"
+
+    patch.setattr(hub, "fetch_hub_files", fetched)
+    return asked
+
+
+def test_a_base_that_the_cache_holds_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").touch()
+    asked = keep(monkeypatch, tmp_path)
+    assert find_base_metadata("owner/name") == tmp_path
+    assert asked == [True]
+
+
+@pytest.mark.parametrize("held", ["nothing", "files without a config.json"])
+def test_one_that_it_does_not_hold_is(held: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path if held != "nothing" else tmp_path / "to come"
+    asked = keep(monkeypatch, folder)
+    assert find_base_metadata("owner/name") == folder
+    assert asked == [True, False]
+
+
+def test_a_folder_and_the_embedded_base_need_no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "owner" / "name").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    asked = keep(monkeypatch, tmp_path)
+    assert find_base_metadata("owner/name") == Path("owner/name")
+    assert find_base_metadata("nano") == find_base("nano")[0]
+    assert asked == []
+
+
+@pytest.mark.parametrize("path", ["./gone", "../gone", "models/deep/gone", "gone"])
+def test_a_missing_path_is_an_error_without_asking_the_hub(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = keep(monkeypatch, tmp_path)
+    with raises_code("base-not-found"):
+        find_base_metadata(path)
+    assert asked == []
