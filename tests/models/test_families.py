@@ -70,10 +70,10 @@ def write_teachable_ctc(folder: Path, kind: str) -> Path:
 _HEAD_STD = {"glm_ocr": 0.03, "smolvlm": 0.03, "qwen3_5": 0.015, "hunyuan_vl": 0.04}
 HARD_TO_TEACH = ("qwen3_5", "internvl", "qianfan_ocr", "hunyuan_vl")
 """Types that need larger random weights to memorize."""
-SLOW = {*CHAT_MODELS, *(f"PP-OCR{kind}" for kind in V5), "trocr", "donut"} - {"qwen3_vl"}
+SLOW = {*CHAT_MODELS, *(f"PP-OCR{kind}" for kind in V5), "trocr", "donut", "nano"} - {"qwen3_vl"}
 """Cases that only `make test-slow` takes through the whole product, four seconds of a core or more each.
 
-test_image_text_to_text.py and test_encoder_decoder.py try what differs in them.
+test_image_text_to_text.py and test_encoder_decoder.py try what differs in them; other rooms' tests use nano.
 """
 
 
@@ -123,7 +123,7 @@ def configured(
             "output": output,
             "adapter": {"target_modules": case.target, "r": r, "alpha": 2 * r, "dropout": dropout},
             "training": options | training,
-            "validation": {"every_steps": 2},
+            "validation": {"every_steps": 2, "max_samples": 2},
             "checkpoints": {"every_steps": 1, "keep": 5},
             "generation": {"max_new_tokens": 8},
         }
