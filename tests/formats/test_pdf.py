@@ -21,7 +21,8 @@ from tests.formats.reading import pages, read, skipped, texts
 from tests.raising import raises_code
 
 SCAN = scan()
-HIDDEN = "q 96 0 0 144 0 0 cm /Im Do Q BT 3 Tr /F 12 Tf 10 10 Td (hidden) Tj ET"
+DRAW = "q 96 0 0 144 0 0 cm /Im Do Q"
+HIDDEN = f"{DRAW} BT 3 Tr /F 12 Tf 10 10 Td (hidden) Tj ET"
 
 
 def looks_like(data: bytes, image: Image.Image) -> bool:
@@ -30,9 +31,7 @@ def looks_like(data: bytes, image: Image.Image) -> bool:
     return float(np.abs(np.asarray(shown, int) - np.asarray(expected, int)).mean()) < 6
 
 
-@pytest.mark.parametrize(
-    "draw", [pytest.param("q 96 0 0 144 0 0 cm /Im Do Q", id="alone"), pytest.param(HIDDEN, id="with hidden text")]
-)
+@pytest.mark.parametrize("draw", [DRAW, HIDDEN], ids=["alone", "with hidden text"])
 def test_a_scanned_jpeg_comes_out_byte_for_byte(tmp_path: Path, draw: str) -> None:
     path = write_pdf(tmp_path / "a.pdf", [image_object(SCAN)], draw=draw)
     assert page_image(path, 1) == jpeg(SCAN)
@@ -65,12 +64,10 @@ def test_scans_of_few_colours_come_out_pixel_for_pixel(tmp_path: Path, mode: str
 @pytest.mark.parametrize(
     ("draw", "page", "more", "shown"),
     [
-        pytest.param("q 96 0 0 144 0 0 cm /Im Do Q", "/Rotate 180", "", SCAN.rotate(180), id="a turned page"),
+        pytest.param(DRAW, "/Rotate 180", "", SCAN.rotate(180), id="a turned page"),
         pytest.param("q -96 0 0 -144 96 144 cm /Im Do Q", "", "", SCAN.rotate(180), id="a turned image"),
         pytest.param("q 96 0 0 -144 0 144 cm /Im Do Q", "", "", ImageOps.flip(SCAN), id="a mirrored image"),
-        pytest.param(
-            "q 96 0 0 144 0 0 cm /Im Do Q", "", "/Decode [1 0 1 0 1 0]", ImageOps.invert(SCAN), id="a negative"
-        ),
+        pytest.param(DRAW, "", "/Decode [1 0 1 0 1 0]", ImageOps.invert(SCAN), id="a negative"),
     ],
 )
 def test_a_page_that_shows_its_image_otherwise_is_rendered(

@@ -201,6 +201,7 @@ def test_unusable_entries_of_rimes_are_skipped(tmp_path: Path, content: str, rea
 POLYGON = [10, 10, 60, 10, 60, 30, 10.4, 29.6]
 OUTLINE = Outline((10, 10, 61, 31), ((10, 10), (60, 10), (60, 30), (10, 30)))
 BOX = [5, 6, 20, 10]
+PARTS = [[0, 0, 9, 0, 9, 9], [20, 5, 30, 5, 30, 40]]
 
 
 def annotation(text: str | None = "слово", **more: Any) -> dict[str, Any]:
@@ -227,11 +228,7 @@ def read_coco(
     [
         pytest.param({}, OUTLINE, id="a polygon, rounded"),
         pytest.param({"segmentation": POLYGON}, OUTLINE, id="a polygon that is not in a list"),
-        pytest.param(
-            {"segmentation": [[0, 0, 9, 0, 9, 9], [20, 5, 30, 5, 30, 40]]},
-            Outline((0, 0, 31, 41)),
-            id="several parts are a box around them",
-        ),
+        pytest.param({"segmentation": PARTS}, Outline((0, 0, 31, 41)), id="several parts are a box around them"),
         pytest.param({"segmentation": [], "bbox": BOX}, Outline((5, 6, 25, 16)), id="a box"),
         pytest.param({"segmentation": {"counts": "x"}, "bbox": BOX}, Outline((5, 6, 25, 16)), id="a mask has its box"),
     ],

@@ -102,46 +102,35 @@ def test_a_workbook_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
         read_sheet(path)
 
 
-def with_parts(path: Path, sheet: bytes, name: str = "xl/worksheets/sheet1.xml") -> Path:
-    """A workbook whose sheet has this content, in a part of this name."""
+SHEET = b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
+ROWS = b'<row r="1"><c r="A1"><v>1</v></c></row><row r="2000000000"><c r="A2"><v>1</v></c></row>'
+
+
+def with_sheet(path: Path, rows: bytes, name: str) -> Path:
+    """A workbook whose sheet has these rows, in a part of this name."""
     with zipfile.ZipFile(workbook(path, [["image", "text"]])) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     del parts["xl/worksheets/sheet1.xml"]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for part, content in parts.items():
             archive.writestr(part, content.replace(b"xl/worksheets/sheet1.xml", name.encode()))
-        archive.writestr(name, sheet)
+        archive.writestr(name, SHEET + rows + b"</sheetData></worksheet>")
     return path
 
 
-SHEET = b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
-
-
 @pytest.mark.parametrize(
-    ("sheet", "name", "code"),
+    ("rows", "suffix", "code"),
     [
-        pytest.param(
-            SHEET + b"<row/>" * 1_200_000, "xl/worksheets/sheet1.bin", "too-large", id="a part of another kind"
-        ),
-        pytest.param(
-            SHEET + b'<row r="1"><c r="A1"><v>1</v></c></row><row r="2000000000"><c r="A2"><v>1</v></c></row>',
-            "xl/worksheets/sheet1.xml",
-            "table-unreadable",
-            id="a row far below",
-        ),
-        pytest.param(
-            SHEET + b"<row><c/></row>" * 400_000,
-            "xl/worksheets/sheet1.xml",
-            "too-large",
-            id="1,200,000 elements",
-        ),
+        pytest.param(b"<row/>" * 1_200_000, "bin", "too-large", id="a part of another kind"),
+        pytest.param(ROWS, "xml", "table-unreadable", id="a row far below"),
+        pytest.param(b"<row><c/></row>" * 400_000, "xml", "too-large", id="1,200,000 elements"),
     ],
 )
 def test_a_small_workbook_takes_little_time(
-    sheet: bytes, name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: bytes, suffix: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dsocr.formats.tables._MAX_SIGNS", 1_000_000)
-    path, began = with_parts(tmp_path / "t.xlsx", sheet + b"</sheetData></worksheet>", name), time.process_time()
+    path, began = with_sheet(tmp_path / "t.xlsx", rows, f"xl/worksheets/sheet1.{suffix}"), time.process_time()
     with raises_code(code):
         read_sheet(path)
     assert time.process_time() - began < 3

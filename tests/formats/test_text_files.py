@@ -39,19 +39,11 @@ def test_unpaired_files_are_reported(tmp_path: Path) -> None:
     assert read_names(tmp_path)[1] == {"b.png": SkipReason.NO_TRANSCRIPTION, "c.gt.txt": SkipReason.NO_IMAGE}
 
 
-def test_another_encoding_is_skipped_with_the_option_that_reads_it(tmp_path: Path) -> None:
-    picture(tmp_path / "a.png")
-    write(tmp_path / "a.txt", "буква", "cp1251")
-    (item,) = read_pairs(tmp_path)
-    assert isinstance(item, Skipped)
-    assert item.reason is SkipReason.BAD_SOURCE
-    assert "cp1251" in item.message
-
-
 ASKED = {"role": "user", "content": "<image>Free OCR."}
 SAID = {"role": "assistant", "content": "да"}
 ROW = {"messages": [ASKED, SAID], "images": ["scans/a.png"]}
 PARTS = [{"type": "image", "image": "scans/a.png"}, {"type": "text", "text": "Free OCR."}]
+SAID_IN_PARTS = {"role": "<|Assistant|>", "content": [{"type": "text", "text": "да"}]}
 OLD = [{"from": "human", "value": "?"}, {"from": "gpt", "value": "да"}]
 
 
@@ -69,18 +61,8 @@ def read_messages(folder: Path, *rows: Any, name: str = "m.jsonl") -> list[Item]
         pytest.param(ROW, id="ms-swift and LLaMA-Factory"),
         pytest.param({"messages": [{"role": "system", "content": ""}, ASKED, SAID], "images": "scans/a.png"}, id="one"),
         pytest.param({"conversations": OLD, "image": "scans/a.png"}, id="LLaMA-Factory's older form"),
-        pytest.param(
-            {"messages": [{"role": "<|User|>", "content": "?", "images": ["scans/a.png"]}, SAID]}, id="in the message"
-        ),
-        pytest.param(
-            {
-                "messages": [
-                    {"role": "user", "content": PARTS},
-                    {"role": "<|Assistant|>", "content": [{"type": "text", "text": "да"}]},
-                ]
-            },
-            id="contents in parts",
-        ),
+        pytest.param({"messages": [{**ASKED, "images": ["scans/a.png"]}, SAID]}, id="in the message"),
+        pytest.param({"messages": [{**ASKED, "content": PARTS}, SAID_IN_PARTS]}, id="contents in parts"),
         pytest.param({**ROW, "images": [{"bytes": None, "path": "scans/a.png"}]}, id="a path beside bytes"),
     ],
 )
@@ -122,44 +104,32 @@ def test_a_file_named_after_a_split_gives_it(tmp_path: Path) -> None:
     assert (page.split, page.columns["writer"]) == (Split.VALIDATION, "anna")
 
 
-BOX = '"id": "\\udc00", "bbox": [0, 0, 50, 40]'
-TEXT = '"type": "textarea", "value": {"text": ["да"]}'
+HALF = "\ud800"
+"""Half of a character, which JSON can hold."""
+GOOD = {"image": "p.png", "text": "да"}
+IMAGES = [{"id": 1, "file_name": HALF}, {"id": 2, "file_name": "p.png"}]
+DRAWN = [{"id": HALF, "image_id": number, "bbox": [0, 0, 50, 40], "text": "да"} for number in (1, 2)]
+
+
+def task(*fields: str, image: str = "p.png", id_: str = "a") -> dict[str, Any]:
+    """A task of Label Studio with a text in each of these fields of one region."""
+    text = {"id": id_, "type": "textarea", "value": {"text": ["да"]}}
+    return {"annotations": [{"result": [text | {"from_name": field} for field in fields]}], "data": {"image": image}}
 
 
 @pytest.mark.parametrize(
-    ("file", "bad", "good"),
+    ("file", "content"),
     [
-        pytest.param(
-            "t.jsonl", '{"image": "p.png", "text": "a\\ud800"}\n', '{"image": "p.png", "text": "да"}', id="text"
-        ),
-        pytest.param(
-            "t.jsonl", '{"image": "\\ud800.png", "text": "да"}\n', '{"image": "p.png", "text": "да"}', id="image"
-        ),
-        pytest.param(
-            "a.json",
-            f'{{"images": [{{"id": 1, "file_name": "\\ud800"}}, {{"id": 2, "file_name": "p.png"}}], "annotations": ['
-            f'{{{BOX}, "image_id": 1, "text": "да"}}, {{{BOX}, "image_id": 2, "text": "да"}}',
-            "]}",
-            id="COCO image and id",
-        ),
-        pytest.param(
-            "a.json",
-            '[{"id": 1, "annotations": [], "data": {"image": "\\ud800.png"}},',
-            f'{{"annotations": [{{"result": [{{"id": "\\udc00", {TEXT}}}]}}], "data": {{"image": "p.png"}}}}]',
-            id="Label Studio image and id",
-        ),
-        pytest.param(
-            "a.json",
-            f'[{{"annotations": [{{"result": [{{"id": "a", "from_name": "\\ud800", {TEXT}}},'
-            f'{{"id": "a", "from_name": "b", {TEXT}}}]}}], "data": {{"image": "p.png"}}}},',
-            f'{{"annotations": [{{"result": [{{"id": "b", {TEXT}}}]}}], "data": {{"image": "p.png"}}}}]',
-            id="Label Studio field",
-        ),
+        pytest.param("t.jsonl", [{**GOOD, "text": HALF}, GOOD], id="text"),
+        pytest.param("t.jsonl", [{**GOOD, "image": f"{HALF}.png"}, GOOD], id="image"),
+        pytest.param("a.json", {"images": IMAGES, "annotations": DRAWN}, id="COCO image and id"),
+        pytest.param("a.json", [task("b", image=f"{HALF}.png"), task("b", id_=HALF)], id="Label Studio image and id"),
+        pytest.param("a.json", [task(HALF, "b"), task("b")], id="Label Studio field"),
     ],
 )
-def test_a_text_with_an_unpaired_surrogate_is_skipped(tmp_path: Path, file: str, bad: str, good: str) -> None:
+def test_a_text_with_an_unpaired_surrogate_is_skipped(tmp_path: Path, file: str, content: Any) -> None:
     picture(tmp_path / "s" / "p.png")
-    write(tmp_path / "s" / file, bad + good)
+    write(tmp_path / "s" / file, "\n".join(map(json.dumps, content)) if file == "t.jsonl" else json.dumps(content))
     card = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").card
     assert [part.samples for part in card.splits.values()] == [1]
     assert sum(part.count for part in card.skipped.values()) == 1

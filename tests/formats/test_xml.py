@@ -112,6 +112,8 @@ def test_every_version_is_read(tmp_path: Path, version: str) -> None:
     assert (texts([page]), page.size) == (["слово"], (100, 50))
 
 
+FIRST, LAST = "readingOrder {index:9;}", "structure {type:x;} readingOrder {index:10;}"
+SECOND, THIRD = page_line("2", custom=FIRST), page_line("3", custom=LAST)
 ONE, TWO = region("one", page_line("1")), region("two", page_line("2"))
 REF_TWO = '<RegionRefIndexed index="0" regionRef="two"/>'
 TWO_THEN_ONE = f'<RegionRefIndexed index="1" regionRef="one"/>{REF_TWO}'
@@ -122,24 +124,13 @@ NESTED_GROUP = f'<UnorderedGroupIndexed index="1"><RegionRef regionRef="one"/></
     ("regions", "expected"),
     [
         pytest.param(ONE + TWO, "12", id="as in the file"),
-        pytest.param(
-            region("r", *(page_line(f"{2 - n}", custom=f"readingOrder {{index:{1 - n};}}") for n in (0, 1))),
-            "12",
-            id="Transkribus orders lines",
-        ),
-        pytest.param(
-            region("r", page_line("b", custom="structure {type:x;} readingOrder {index:10;}"))
-            + region("s", page_line("a"), custom="readingOrder {index:9;}"),
-            "ab",
-            id="Transkribus orders regions, by number and not by digits",
-        ),
+        pytest.param(region("r", THIRD, SECOND), "23", id="Transkribus orders lines"),
+        pytest.param(region("r", THIRD, custom=LAST) + region("s", SECOND, custom=FIRST), "23", id="and regions"),
         pytest.param(order(TWO_THEN_ONE) + ONE + TWO, "21", id="ReadingOrder"),
         pytest.param(order(REF_TWO) + ONE + TWO, "21", id="a region it does not name comes last"),
         pytest.param(order(NESTED_GROUP) + ONE + TWO, "21", id="nested groups"),
         pytest.param(
-            order(TWO_THEN_ONE) + f'<TextRegion id="one">{region("inner", page_line("1"))}</TextRegion>' + TWO,
-            "21",
-            id="a nested region goes with its parent",
+            order(TWO_THEN_ONE) + region("one", region("in", page_line("1"))) + TWO, "21", id="nested regions"
         ),
         pytest.param(f"<TableRegion><TableCell>{page_line('1')}</TableCell></TableRegion>{TWO}", "12", id="cells"),
     ],
@@ -172,23 +163,17 @@ def test_text_of_a_line_of_page(tmp_path: Path, inner: str, expected: str) -> No
     assert line_of(tmp_path, f'<TextLine><Coords points="{SQUARE}"/>{inner}</TextLine>').text == expected
 
 
+BASELINE = ((10, 25), (60, 25))
+POINTS = "".join(f'<Point x="{x}" y="{y}"/>' for x, y in POLYGON)
+
+
 @pytest.mark.parametrize(
     ("coords", "outline"),
     [
         pytest.param('<Coords points="10,10 60,10 60,30"/>', Outline.of_polygon(POLYGON), id="attribute"),
-        pytest.param(
-            '<Coords><Point x="10" y="10"/><Point x="60" y="10"/><Point x="60" y="30"/></Coords>',
-            Outline.of_polygon(POLYGON),
-            id="2010 points",
-        ),
-        pytest.param(
-            '<Coords points="1e1,10 6.0E+1,10 60,3e1"/>', Outline.of_polygon(POLYGON), id="exponents are numbers"
-        ),
-        pytest.param(
-            '<Coords points="10,10 60,10 60,30"/><Baseline points="10,25 60,25"/>',
-            Outline.of_polygon(POLYGON, ((10, 25), (60, 25))),
-            id="baseline",
-        ),
+        pytest.param(f"<Coords>{POINTS}</Coords>", Outline.of_polygon(POLYGON), id="2010 points"),
+        pytest.param('<Coords points="1e1,10 6.0E+1,10 60,3e1"/>', Outline.of_polygon(POLYGON), id="exponents"),
+        pytest.param('<Baseline points="10,25 60,25"/>', Outline((10, 25, 61, 26), (), BASELINE), id="baseline"),
         pytest.param('<Coords points="10,10 60,30"/>', Outline((10, 10, 61, 31)), id="two corners are a box"),
     ],
 )

@@ -116,7 +116,9 @@ def detect_format(source: Path, name: str | None, columns: Columns) -> Format:
 
     Raises DataError if the format is unknown, or the source has no format that can be read, or several.
     """
-    tables.check_roles(columns)
+    if unknown := sorted(set(columns) - set(tables.USUAL_NAMES)):
+        message = f"unknown column role {unknown[0]!r}; the roles are: {', '.join(tables.USUAL_NAMES)}"
+        raise DataError(message, code="column-role-unknown", hint=tables.COLUMNS_HINT)
     if name is not None:
         _require_known(name, SOURCE_FORMATS, "source")
     if not source.exists():

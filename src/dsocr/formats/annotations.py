@@ -84,7 +84,9 @@ def _read_image(
         return
     lines, skipped = [], []
     for annotation in annotations:
-        text, place = _annotation_text(annotation, text_names), _place(file, annotation)
+        attributes, place = annotation.get("attributes"), _place(file, annotation)
+        values = {**annotation, **attributes} if isinstance(attributes, dict) else annotation
+        text = next((values[name] for name in text_names if isinstance(values.get(name), str)), "")
         line = _read_line(annotation, text, place)
         if isinstance(line, Skipped):
             yield line
@@ -104,12 +106,6 @@ def _read_line(annotation: Mapping[str, Any], text: str, place: str) -> Line | S
     if outline is None:
         return Skipped(SkipReason.NO_OUTLINE, place, "the annotation has neither a polygon nor a box")
     return Line(text, place, outline)
-
-
-def _annotation_text(annotation: Mapping[str, Any], names: Sequence[str]) -> str:
-    attributes = annotation.get("attributes")
-    values = {**annotation, **attributes} if isinstance(attributes, dict) else annotation
-    return next((values[name] for name in names if isinstance(values.get(name), str)), "")
 
 
 def _shape_outline(annotation: Mapping[str, Any]) -> Outline | None:

@@ -123,13 +123,13 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"quoted": _quoted, "marked": _mark_up, "legal": replace_forbidden}
+    environment.filters |= {
+        "quoted": lambda value: Markup(quoteattr(replace_forbidden(value))),  # noqa: S704
+        "marked": _mark_up,
+        "legal": replace_forbidden,
+    }
     environment.globals |= {"regions": _regions, "words": word_boxes, "baseline": _hocr_baseline, "points": _tei_points}
     return environment
-
-
-def _quoted(value: str) -> Markup:
-    return Markup(quoteattr(replace_forbidden(value)))  # noqa: S704
 
 
 def _regions(page: Page) -> Iterator[tuple[Box, list[tuple[Line, Box]]]]:

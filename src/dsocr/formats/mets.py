@@ -48,7 +48,7 @@ def parse_mets(raw: bytes, address: str, *, images: str = "", texts: str = "") -
         ids = _file_ids(div)
         if ids and not any(_file_ids(other) for other in div.iterdescendants("{*}div")):
             listed = [files[id_] for id_ in ids if id_ in files]
-            parsed.append(_parse_page(div, _div_id(div.get("ID"), number), listed, images.upper(), texts.upper()))
+            parsed.append(_parse_page(div, div.get("ID") or f"div-{number}", listed, images.upper(), texts.upper()))
     logical_maps = (structure for structure in root.iter("{*}structMap") if structure.get("TYPE") == "LOGICAL")
     logical = {id(div) for structure in logical_maps for div in structure.iter()}
     pages = [page for page, div in parsed if id(div) not in logical]
@@ -68,10 +68,6 @@ def _file_ids(div: etree._Element) -> list[str]:
     return [id_ for element in pointers if (id_ := element.get("FILEID"))]
 
 
-def _div_id(id_: str | None, number: int) -> str:
-    return id_ or f"div-{number}"
-
-
 def _group(file: etree._Element) -> str:
     return next((use.upper() for group in file.iterancestors("{*}fileGrp") if (use := group.get("USE"))), "")
 
@@ -86,8 +82,8 @@ def _text_of(root: etree._Element, *names: str) -> str:
 def _parse_page(
     div: etree._Element, id_: str, files: Sequence[etree._Element], images: str, texts: str
 ) -> tuple[ManifestPage, etree._Element]:
-    shown = [file for file in files if _is_image(file) and images in ("", _group(file))]
-    written = [file for file in files if _is_text(file) and texts in ("", _group(file))]
+    shown = [file for file in files if _kind(file) == "image" and images in ("", _group(file))]
+    written = [file for file in files if _kind(file) == "text" and texts in ("", _group(file))]
     image = min(shown, key=lambda file: _rank(_group(file), _IMAGE_GROUPS), default=None)
     text = min(written, key=lambda file: _rank(_group(file), _TEXT_GROUPS), default=None)
     label = div.get("ORDERLABEL") or div.get("LABEL") or div.get("ORDER") or ""
@@ -114,18 +110,14 @@ def _address(file: etree._Element) -> str:
     return next((href for location in file.iterchildren("{*}FLocat") if (href := location.get(_HREF))), "")
 
 
-def _suffix(file: etree._Element) -> str:
-    return PurePosixPath(_address(file).partition("?")[0].partition("#")[0]).suffix.lower()
-
-
-def _is_image(file: etree._Element) -> bool:
-    kind = file.get("MIMETYPE", "").lower()
-    return kind.startswith("image/") or (not kind and _suffix(file) in IMAGE_SUFFIXES)
-
-
-def _is_text(file: etree._Element) -> bool:
-    kind = file.get("MIMETYPE", "").lower()
-    return ("xml" in kind and "tei" not in kind and "svg" not in kind) or (not kind and _suffix(file) == ".xml")
+def _kind(file: etree._Element) -> str:
+    """Return "image", "text" or another kind of file, by its stated type or else the suffix of its address."""
+    if kind := file.get("MIMETYPE", "").lower():
+        is_image, is_text = kind.startswith("image/"), "xml" in kind and "tei" not in kind
+    else:
+        suffix = PurePosixPath(_address(file).partition("?")[0].partition("#")[0]).suffix.lower()
+        is_image, is_text = suffix in IMAGE_SUFFIXES, suffix == ".xml"
+    return "image" if is_image else "text" if is_text else ""
 
 
 def write_mets(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str, *, use: str, kind: str) -> None:
@@ -150,7 +142,7 @@ def write_mets(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str, *,
         parts += [indent, tree.new("file", {"ID": ids[page], "MIMETYPE": kind}, location)]
     section.insert(tree.new("fileGrp", {"USE": group}, *parts, indent), after=section.children)
     for number, div in enumerate(tree.iter("div")):
-        if (id_ := _div_id(div.get("ID"), number)) in ids:
+        if (id_ := div.get("ID") or f"div-{number}") in ids:
             div.insert(tree.new("fptr", {"FILEID": ids.pop(id_)}), after=div.all("fptr"))
     (folder / f"mets{suffix}.xml").write_bytes(tree.content())
 

@@ -13,7 +13,6 @@ from lxml import etree
 
 from dsocr.document import (
     AlignmentMark,
-    Box,
     Line,
     Outline,
     Page,
@@ -131,7 +130,9 @@ def _line_outline(line: etree._Element) -> Outline | None:
 
 def _regions_in_order(page: etree._Element) -> Iterator[tuple[Region | None, list[etree._Element]]]:
     """Sort regions by `ReadingOrder`, else by Transkribus' `custom`, else as in the file; so with their lines."""
-    ranks = _reading_order(page)
+    order = page.find("{*}ReadingOrder")
+    refs = [] if order is None else [ref for group in order for ref in _region_refs(group)]
+    ranks = {region: rank for rank, region in enumerate(refs)}
     regions = dict.fromkeys(cast("etree._Element", line.getparent()) for line in page.iter("{*}TextLine"))
     for region in sorted(regions, key=lambda region: _rank(region, ranks)):
         lines = sorted(region.iterchildren("{*}TextLine"), key=_custom_rank)
@@ -142,14 +143,8 @@ def _parse_region(element: etree._Element) -> Region:
     return xml.parse_region(element, "id", parse_outline, xml.page_kind(element))
 
 
-def _reading_order(page: etree._Element) -> dict[str, int]:
-    """Return region id -> rank, nested groups flattened; empty if the page has no reading order."""
-    order = page.find("{*}ReadingOrder")
-    regions = [] if order is None else [ref for group in order for ref in _region_refs(group)]
-    return {region: rank for rank, region in enumerate(regions)}
-
-
 def _region_refs(group: etree._Element) -> Iterator[str]:
+    """Yield the ids of a group's regions in their order, nested groups flattened."""
     if region := group.get("regionRef"):
         yield region
     for child in sorted(group.iterchildren("{*}*"), key=lambda child: _to_rank(child.get("index"))):
@@ -253,7 +248,7 @@ def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, di
     order = None
     if regions or page.tables:
         order = add_element(add_element(element, "ReadingOrder", {}), "OrderedGroup", {"id": "order"})
-    tables = TableWriter(page, element, taken, version == NEWEST, _add_region)
+    tables = TableWriter(page, element, taken, version == NEWEST, _add_outlined)
     cells, ordered = page.cells, dict[str, None]()
     for index, (id_, lines) in enumerate(regions):
         known, outline = lines[0][1].region, xml.region_outline([line for _, line in lines], page)
@@ -261,15 +256,14 @@ def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, di
         if table and cell:
             region = tables.add_cell(cell, table, id_, index, outline)
         else:
-            region = _add_region(element, "TextRegion", id_, index, outline)
+            region = _add_outlined(element, "TextRegion", id_, index, outline)
         ordered[tables.name(table) if table else id_] = None
         if known and known.kind in REGION_TYPES:
             region.set("type", known.kind)
         elif known and known.kind:
             region.set("custom", f"{region.get('custom')} {xml.custom_kind(known.kind)}")
         for line_index, (line_id, line) in enumerate(lines):
-            box = xml.line_box(line, page)
-            child = _add_outlined(region, "TextLine", line_id, line_index, line.outline, box)
+            child = _add_outlined(region, "TextLine", line_id, line_index, line.outline, (width, height))
             if line.kind:
                 child.set("custom", f"{child.get('custom')} {xml.custom_kind(line.kind)}")
             if line.outline and line.outline.baseline:
@@ -298,21 +292,17 @@ def _creation_time() -> str:
 
 
 def _add_outlined(
-    parent: etree._Element, name: str, id_: str, index: int, outline: Outline | None, box: Box
+    parent: etree._Element, name: str, id_: str, index: int, outline: Outline | None, size: tuple[int, int] = (1, 1)
 ) -> etree._Element:
-    """Add a region or a line with its polygon, else with the outermost pixels of its box."""
+    """Add a region or a line with its polygon, else with the outermost pixels of its box or of the image."""
     kind = "image" if outline is None else "" if outline.polygon else "box"
     custom = f"readingOrder {{index:{index};}}" + (f" outline {{type:{kind};}}" if kind else "")
     element = add_element(parent, name, {"id": id_, "custom": custom})
-    left, top, right, bottom = box
+    left, top, right, bottom = outline.box if outline else (0, 0, *size)
     corners = (left, top), (right - 1, top), (right - 1, bottom - 1), (left, bottom - 1)
     polygon = outline.polygon if outline else ()
     add_element(element, "Coords", {"points": _format_points(polygon or corners)})
     return element
-
-
-def _add_region(parent: etree._Element, name: str, id_: str, index: int, outline: Outline) -> etree._Element:
-    return _add_outlined(parent, name, id_, index, outline, outline.box)
 
 
 def _format_points(points: Iterable[Point]) -> str:

@@ -279,11 +279,11 @@ def _single_image(page: "pypdfium2.PdfPage") -> "pypdfium2.PdfImage | None":
     """Return the image of a page with nothing else but invisible text, neither rotated nor mirrored."""
     from pypdfium2 import PdfImage, raw
 
-    def is_seen(part: "pypdfium2.PdfObject") -> bool:
-        is_text = part.type == raw.FPDF_PAGEOBJ_TEXT
-        return not (is_text and raw.FPDFTextObj_GetTextRenderMode(part) == _INVISIBLE)
-
-    seen = list(filter(is_seen, page.get_objects()))
+    seen = [
+        part
+        for part in page.get_objects()
+        if part.type != raw.FPDF_PAGEOBJ_TEXT or raw.FPDFTextObj_GetTextRenderMode(part) != _INVISIBLE
+    ]
     if len(seen) != 1 or not isinstance(seen[0], PdfImage) or page.get_rotation():
         return None
     across, slant, lean, up = seen[0].get_matrix().get()[:4]

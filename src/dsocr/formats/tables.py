@@ -187,13 +187,6 @@ def require_roles(roles: Mapping[str, str], columns: Columns, header: Iterable[s
         raise DataError(message, code="column-role-unknown", where=path, hint=COLUMNS_HINT)
 
 
-def check_roles(columns: Columns) -> None:
-    """Raise DataError for a role that does not exist."""
-    if unknown := sorted(set(columns) - set(USUAL_NAMES)):
-        message = f"unknown column role {unknown[0]!r}; the roles are: {', '.join(USUAL_NAMES)}"
-        raise DataError(message, code="column-role-unknown", hint=COLUMNS_HINT)
-
-
 def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     """Read the rows of a table; those with an outline on the same image are one page, if they agree otherwise."""
     roles, rows = open_table(file.path, columns)
