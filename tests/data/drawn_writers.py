@@ -79,7 +79,7 @@ def clean_dataset(folder: Path) -> Path:
             for page in range(pages):
                 for _ in range(count):
                     text, name = next(lines), f"{len(rows):04d}.png"
-                    drawn.line(text, len(rows)).save(source / name)
+                    drawn.line(text, len(rows)).save(source / name, compress_level=1)
                     place = {"writer": f"{split} {writer}", "page": f"{split} {writer} {page}"}
                     rows.append({"file_name": name, "text": text, "split": split, **place})
     table = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

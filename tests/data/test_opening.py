@@ -97,16 +97,13 @@ def test_the_workbench_says_what_it_passes_over(linked: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("door", ["prepare", "transcribe", "open"])
 def test_a_source_that_is_missing_has_one_code(door: str, tmp_path: Path) -> None:
-    def open_it() -> None:
-        if door == "prepare":
-            prepare(tmp_path / "no", tmp_path / "out")
-        elif door == "transcribe":
-            find_pages([tmp_path / "no"], tmp_path / "unpacked").__enter__()
-        else:
-            open_source(tmp_path / "no", tmp_path / "unpacked").__enter__()
-
+    doors: dict[str, Callable[[Path, Path], object]] = {
+        "prepare": prepare,
+        "transcribe": lambda source, folder: find_pages([source], folder).__enter__(),
+        "open": lambda source, folder: open_source(source, folder).__enter__(),
+    }
     with raises_code("input-missing", str(tmp_path / "no")):
-        open_it()
+        doors[door](tmp_path / "no", tmp_path / "out")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
@@ -234,7 +231,7 @@ ALL = IMAGES | TEXTS
     "name",
     [
         *("PNG 390,000 x 10", "TIFF of 12,000 frames", "BMP of 900 megapixels", "XML of 6,000,000 elements"),
-        *("a zip archive of entries that overlap", "Parquet with 1,000 texts of 50 MB", "PDF of 6,000,000 letters"),
+        *("a zip archive of entries that overlap", "Parquet with 1,000 texts of 50 MB"),
     ],
 )
 def test_a_hostile_file_is_named(name: str, tmp_path: Path) -> None:

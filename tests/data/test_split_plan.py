@@ -65,11 +65,13 @@ def fixed(**splits: Split) -> FixedList:
     return FixedList(FixedListCard(file="list", sha256="0" * 64, names=len(entries)), tuple(entries))
 
 
-WRITERS = st.dictionaries(st.text("абвгде", min_size=1, max_size=4), st.integers(1, 30), min_size=4, max_size=25)
+WRITERS = st.lists(st.integers(1, 12), min_size=4, max_size=20).map(
+    lambda sizes: {f"w{number}": size for number, size in enumerate(sizes)}
+)
 
 
 @given(sizes=WRITERS, share=st.sampled_from([0.1, 0.5, 1.0]), seed=st.integers(0, 99), stratify=st.booleans())
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_no_writer_is_in_two_splits_or_moves_when_writers_are_added(
     sizes: dict[str, int], share: float, seed: int, stratify: bool
 ) -> None:
@@ -142,7 +144,7 @@ def test_a_list_that_parts_a_group_is_reported() -> None:
 @settings(max_examples=15)
 def test_each_writer_is_in_one_fold_and_no_fold_is_empty(sizes: dict[str, int], folds: int, seed: int) -> None:
     candidates = lines(sizes)
-    assignment, _ = assign(candidates, folds=folds, seed=seed)
+    assignment, _ = assign(candidates, folds=folds, seed=seed, stratify=False)
     assert all(len(found) == 1 for found in by_writer(candidates, assignment.folds).values())
     assert set(assignment.folds) == set(range(1, folds + 1))
     assert assignment.splits == [split_of_fold(fold or 0, 1, folds) for fold in assignment.folds]

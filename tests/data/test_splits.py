@@ -24,7 +24,9 @@ from tests.raising import raises_code
 
 EIGHT_ONE_ONE = parse_fractions("0.8/0.1/0.1")
 FRACTIONS = st.sampled_from(["0.8/0.1/0.1", "0.5/0.25/0.25", "0.9/0/0.1", "1/0/0", "70/15/15", "0.34/0.33/0.33"])
-SIZES = st.dictionaries(st.text(min_size=1, max_size=6), st.integers(1, 60), min_size=3, max_size=80)
+SIZES = st.lists(st.integers(1, 60), min_size=3, max_size=40).map(
+    lambda sizes: {f"g{number}": size for number, size in enumerate(sizes)}
+)
 SEEDS = st.integers(0, 2**32)
 
 
@@ -33,30 +35,17 @@ def counts(sizes: dict[str, int], assigned: dict[str, Split]) -> dict[Split, int
 
 
 @given(sizes=SIZES, fractions=FRACTIONS, seed=SEEDS)
-@settings(max_examples=40)
-def test_every_group_is_in_one_split_and_no_wanted_split_is_empty(
+@settings(max_examples=30)
+def test_every_group_is_in_one_split_and_sizes_are_near_the_fractions(
     sizes: dict[str, int], fractions: str, seed: int
 ) -> None:
     shares = parse_fractions(fractions)
     assigned = assign_groups(sizes, shares, seed)
     assert assigned.keys() == sizes.keys()
     assert set(assigned.values()) == {split for split in Split if shares[split] > 0}
-
-
-@given(sizes=SIZES, fractions=FRACTIONS, seed=SEEDS)
-def test_sizes_are_off_by_no_more_than_two_groups(sizes: dict[str, int], fractions: str, seed: int) -> None:
-    shares = parse_fractions(fractions)
-    filled = counts(sizes, assign_groups(sizes, shares, seed))
-    for split in Split:
-        if shares[split] > 0:
-            assert abs(filled[split] - shares[split] * sum(sizes.values())) <= 2 * max(sizes.values())
-
-
-@given(sizes=SIZES, seed=SEEDS)
-def test_the_order_of_groups_does_not_matter(sizes: dict[str, int], seed: int) -> None:
-    shuffled = list(sizes.items())
-    random.Random(seed).shuffle(shuffled)
-    assert assign_groups(sizes, EIGHT_ONE_ONE, seed) == assign_groups(dict(shuffled), EIGHT_ONE_ONE, seed)
+    for split, filled in counts(sizes, assigned).items():
+        assert abs(filled - shares[split] * sum(sizes.values())) <= 2 * max(sizes.values())
+    assert assign_groups(dict(reversed(sizes.items())), shares, seed) == assigned, "the order does not matter"
 
 
 @given(sizes=SIZES, fractions=FRACTIONS, seed=SEEDS)
@@ -77,7 +66,7 @@ def test_no_single_move_would_come_nearer(sizes: dict[str, int], fractions: str,
 
 
 @given(sizes=SIZES, fractions=FRACTIONS, seed=SEEDS, data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_fixed_groups_keep_their_split_and_an_overfull_split_gets_no_more(
     sizes: dict[str, int], fractions: str, seed: int, data: st.DataObject
 ) -> None:
@@ -192,7 +181,7 @@ def test_stratified_splits_are_nearer_to_the_whole_and_no_farther_from_the_fract
     writers: int, factor: float
 ) -> None:
     before = after = 0.0
-    for seed in range(5):
+    for seed in range(3):
         groups, texts = lines_by_writers(seed, writers)
         sizes, strata = Counter(groups), compute_strata(texts)
 
