@@ -3,7 +3,6 @@
 The source is read twice, first to survey it and then to write it, so nothing of it is held in memory.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +39,7 @@ from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import Fetch, FetchOptions
 from dsocr.io.work import listed_files, require_free_output, writing_folder
 from dsocr.options import Columns, Output, Rare, StrPath, read_pairs
+from dsocr.runs import to_json
 from dsocr.text import is_blank
 
 CONVERSION_FILE = "conversion.json"
@@ -66,8 +66,7 @@ class Conversion(BaseModel):
 
     def write(self, folder: Path) -> None:
         """Write `conversion.json`."""
-        text = json.dumps(self.model_dump(), ensure_ascii=False, indent=2) + "\n"
-        (folder / CONVERSION_FILE).write_bytes(text.encode("utf-8", "backslashreplace"))
+        (folder / CONVERSION_FILE).write_bytes(to_json(self.model_dump()).encode("utf-8", "backslashreplace"))
 
 
 def converted_files(folder: Path) -> list[str]:

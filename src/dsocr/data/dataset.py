@@ -34,6 +34,7 @@ from dsocr.images import SHARDS_FOLDER, packed_images, read_bytes
 from dsocr.io.encodings import reading_json, writable
 from dsocr.io.files import CARD_FILE, FIXES_FILE, inside, is_dataset, link_or_copy
 from dsocr.io.work import require_free_output
+from dsocr.runs import to_json
 from dsocr.text import TextPolicy
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ class Card(BaseModel):
 
     def write(self, folder: Path) -> None:
         """Write `dataset.json`."""
-        text = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2) + "\n"
+        text = to_json(self.model_dump(mode="json"))
         (folder / CARD_FILE).write_text(text, encoding="utf-8", newline="\n")
 
 
@@ -298,10 +299,7 @@ class Dataset:
         self, split: Split, only: Container[str] | None = None, *, may_be_short: bool = False
     ) -> Iterator[tuple[str, Sample]]:
         """Each sample of a split with its place, such as `train/metadata.jsonl:17`; see `stored`."""
-        if self.fold is None:
-            yield from self.stored(split, only, may_be_short=may_be_short)
-            return
-        for folder in Split:
+        for folder in [split] if self.fold is None else Split:
             stored = self.stored(folder, only, may_be_short=may_be_short)
             yield from ((where, sample) for where, sample in stored if sample.split == split)
 

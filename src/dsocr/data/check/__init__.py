@@ -1,7 +1,6 @@
 """Check a dataset for mistakes: in images, texts, pairs of both, and splits."""
 
 import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from dsocr.document import Sample, Split
 from dsocr.formats.tables import spreadsheet
 from dsocr.html import BAR, Plot, Thumbnails, render
 from dsocr.io.work import explain_disk_errors, write_file
+from dsocr.runs import to_json
 from dsocr.text import is_blank
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ class Findings:
 
     def to_json(self, path: str | Path | None = None) -> str:
         """All findings with all their places as JSON; also written to `path` if given."""
-        content = json.dumps([finding.to_dict() for finding in self], ensure_ascii=False, indent=2)
-        return _write(path, content + "\n") if path else content
+        return _write(path, to_json([finding.to_dict() for finding in self]))
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """A CSV table with a row for every place; also written to `path` if given."""

@@ -4,10 +4,10 @@ import re
 import statistics
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from dsocr.data.check.findings import CheckedSample, Problem
+from dsocr.data.check.findings import CheckedSample, Problem, Severity
 from dsocr.text import TextPolicy, comparable, repair_mojibake
 
 _MAX_TOKENS_PER_CHARACTER = 1.5
@@ -72,7 +72,6 @@ TO_CYRILLIC = dict(zip("ABCEHIJKMOPSTXYaceijopsxy", "АВСЕНІЈКМОРЅТ�
 TO_LATIN = {cyrillic: latin for latin, cyrillic in TO_CYRILLIC.items()}
 _ONE_LETTER_WORDS = frozenset("aco")
 """Latin letters that look like a Russian word of one letter; others may be meant as Latin (x, y, I, V)."""
-_OLD_LETTERS = frozenset("ѢѣѲѳѴѵ")
 VISIBLE_TEXT = TextPolicy(unicode="keep")
 """Removes invisible characters and changes nothing else but spaces."""
 _TWO_WORDS = frozenset(
@@ -84,26 +83,9 @@ _TWO_WORDS = frozenset(
 def check_letters(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find letters of the wrong script, invisible and decomposed characters, broken encodings, and old spelling."""
     for item in samples:
-        text, composed = item.text, unicodedata.normalize("NFC", item.text)
-        if mixed := list(find_look_alikes(text)):
-            message = "A word mixes Latin and Cyrillic letters that look alike"
-            yield Problem("look-alikes", "warning", message, item, ", ".join(mixed))
-        if invisible := find_invisible(text):
-            detail = ", ".join(f"U+{ord(character):04X} {_name(character)}" for character in invisible)
-            yield Problem("invisible-characters", "warning", "Transcription has invisible characters", item, detail)
-        if text != composed:
-            message = "Transcription has decomposed characters, a letter and its mark"
-            detail = ", ".join(character for character in dict.fromkeys(composed) if character not in text)
-            yield Problem("decomposed-characters", "warning", message, item, detail)
-        if broken := list(find_mojibake(text)):
-            message = "Transcription was read in a wrong encoding, or escaped twice"
-            yield Problem("mojibake", "warning", message, item, ", ".join(broken))
-        # Letters abolished in 1918; і and ї live on in other languages, ъ within words too.
-        words = dict.fromkeys(WORD.findall(text))
-        if old := [word for word in words if _OLD_LETTERS & set(word) or (len(word) > 1 and word[-1] in "ъЪ")]:
-            yield Problem(
-                "old-spelling", "note", "Transcription uses the spelling from before 1918", item, ", ".join(old)
-            )
+        for code, severity, message, find in _LETTERS:
+            if details := list(find(item.text)):
+                yield Problem(code, severity, message, item, ", ".join(details))
     # Characters that no model can learn from this dataset, or typos.
     counts = Counter(character for item in samples for character in item.text)
     first = {character: item for item in reversed(samples) for character in item.text}
@@ -158,6 +140,33 @@ def find_mojibake(text: str) -> Iterator[str]:
         yield "U+FFFD where a character was lost"
     for word in dict.fromkeys(_LATIN1_LETTERS.findall(repaired)):
         yield f"{word!r} may mean {word.encode('latin-1').decode('cp1251')!r}"
+
+
+_OLD_WORD = re.compile(".*[ѢѣѲѳѴѵ]|.+[ъЪ]$")
+_LETTERS: tuple[tuple[str, Severity, str, Callable[[str], Iterable[str]]], ...] = (
+    ("look-alikes", "warning", "A word mixes Latin and Cyrillic letters that look alike", find_look_alikes),
+    (
+        "invisible-characters",
+        "warning",
+        "Transcription has invisible characters",
+        lambda text: (f"U+{ord(sign):04X} {_name(sign)}" for sign in find_invisible(text)),
+    ),
+    (
+        "decomposed-characters",
+        "warning",
+        "Transcription has decomposed characters, a letter and its mark",
+        lambda text: (word for word in text.split() if not unicodedata.is_normalized("NFC", word)),
+    ),
+    ("mojibake", "warning", "Transcription was read in a wrong encoding, or escaped twice", find_mojibake),
+    (
+        "old-spelling",
+        "note",
+        "Transcription uses the spelling from before 1918",
+        # Letters abolished then; і and ї live on in other languages, ъ within words too.
+        lambda text: filter(_OLD_WORD.match, dict.fromkeys(WORD.findall(text))),
+    ),
+)
+"""Code, severity and message of what is found in a text alone, and a function that describes each place."""
 
 
 def _check_yo(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
