@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,14 @@ from dsocr.runs import RunFolder
 
 Reader = Callable[[int, Sample], ReadText]
 """Predicts a sample, given its number from 0."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of which only writer and page matter."""
+
+    writer: str | None = None
+    page: str | None = None
 
 
 def sample(name: str, text: str, writer: str | None = None, page: str | None = None) -> Sample:

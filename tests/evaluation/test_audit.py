@@ -102,18 +102,6 @@ def test_the_number_of_wrong_texts_is_said_when_a_sample_was_judged() -> None:
     assert WrongTexts.of(40, dict.fromkeys(range(40), True)).interval == (40, 40), "all were judged"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
-def test_the_interval_holds_the_number_of_wrong_texts(share: float) -> None:
-    held, draw = 0, random.Random(3)
-    for _ in range(40):
-        wrong = [draw.random() < share for _ in range(600)]
-        count = WrongTexts.of(600, dict(enumerate(wrong)))
-        assert count is not None
-        low, high = count.interval
-        held += low <= sum(wrong) <= high
-    assert held >= 38
-
-
 @pytest.mark.parametrize(
     ("texts", "why"),
     [

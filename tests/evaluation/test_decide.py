@@ -1,19 +1,12 @@
 """The judge of readings: whom it compares, and how often chance passes it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from dsocr.evaluation.decide import is_better
-
-
-@dataclass(frozen=True)
-class Line:
-    writer: str | None = None
-    page: str | None = None
-
+from tests.evaluation.making_runs import Line
 
 LINES = [Line() for _ in range(60)]
 GAIN_OF_THREE = [3] * 57 + [0, 1, 2]

@@ -111,11 +111,6 @@ def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(
     assert (card.settings["fold"], card.settings["split_by"]) == (3, "text")
 
 
-def test_a_fold_of_a_dataset_without_folds_is_rejected(small_config: RunConfig) -> None:
-    with raises_code("no-folds"):
-        train(small_config.model_copy(update={"fold": 1}))
-
-
 def test_another_split_a_limit_and_another_dataset_are_noted(
     copy: RunFolder, small_dataset: Path, tmp_path: Path
 ) -> None:

@@ -284,7 +284,7 @@ def test_runs_scored_on_another_dataset_than_their_own_are_compared(small_datase
     assert (found.about["dataset"], len(found.images)) == (small_dataset.name, 4)
 
 
-def test_runs_are_compared_after_their_dataset_has_changed_but_not_with_predictions(
+def test_runs_are_compared_after_their_dataset_has_changed_or_gone_but_not_with_predictions(
     small_dataset: Path, table: Path, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(small_dataset, tmp_path / "copy"))
@@ -294,17 +294,10 @@ def test_runs_are_compared_after_their_dataset_has_changed_but_not_with_predicti
     found = compare(*(run.path for run in runs))
     assert (names(found), found.about["sha256"]) == (["a", "b"], scored)
     assert code_of(runs[0].path, table) == "other-dataset"
-
-
-def test_runs_are_compared_without_images_when_their_dataset_is_gone(
-    small_dataset: Path, table: Path, tmp_path: Path
-) -> None:
-    copy = Path(shutil.copytree(small_dataset, tmp_path / "copy"))
-    run = make_evaluated_run(tmp_path / "r", copy, {"base": misread, "adapter": read_better})
     shutil.rmtree(copy)
-    found = compare(run.path)
-    assert (names(found), found.images) == (["base", "r"], {})
-    assert code_of(run.path, table) == "dataset-missing"
+    found = compare(*(run.path for run in runs))
+    assert (names(found), found.images) == (["a", "b"], {})
+    assert code_of(runs[0].path, table) == "dataset-missing"
 
 
 def test_a_run_needs_an_evaluation_with_its_base(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from dsocr.evaluation.report import (
     character_tables,
     commands,
     describe_in_words,
-    drop_report,
     gather_contents,
     render_report,
     report,
@@ -253,19 +252,9 @@ def test_a_changed_dataset_is_a_warning_and_its_changed_line_has_no_image(
     assert contents.warnings[1].startswith("1 of 4 lines")
 
 
-def test_a_report_is_written_to_the_run_or_elsewhere(run: RunFolder, tmp_path: Path) -> None:
-    assert report(run.path).path == run.report
-    assert report(run.path, output=tmp_path / "r.html").path.is_file()
-    for out, code in ((tmp_path / "nowhere" / "r.html", "output-folder-missing"), (tmp_path / "r.md", "report-suffix")):
-        with raises_code(code):
-            report(run.path, output=out)
-
-
-def test_no_report_contradicts_a_newer_scorecard(run: RunFolder) -> None:
-    assert drop_report(run) is None
-    run.report.write_text("old", encoding="utf-8")
-    assert "removed" in (drop_report(run) or "")
-    assert not run.report.exists()
+def test_a_report_is_written_where_there_is_a_folder(run: RunFolder, tmp_path: Path) -> None:
+    with raises_code("output-folder-missing"):
+        report(run.path, output=tmp_path / "nowhere" / "r.html")
 
 
 TEXT = "съешь ещё этих мягких булок"
@@ -282,17 +271,9 @@ def card(writers: int, *, new: bool = True, wrong: int = 3) -> Scorecard:
     return make_scorecard("test", {"adapter": sixty_lines(wrong, writers, "new" if new else "known")})
 
 
-@pytest.mark.parametrize(
-    ("rate", "words"),
-    [
-        pytest.param(1 / 16, "6 of 100 letters", id="some"),
-        pytest.param(0.405, "40 of 100 letters", id="many are counted alike"),
-        pytest.param(0.004, "4 of 1,000 letters", id="few"),
-        pytest.param(0.0, "0 of 100 letters", id="none"),
-    ],
-)
-def test_a_rate_has_one_notation(rate: float, words: str) -> None:
-    assert of_hundred(rate, "letter") == words
+def test_a_rate_has_one_notation() -> None:
+    for rate, words in ((1 / 16, "6 of 100"), (0.405, "40 of 100"), (0.004, "4 of 1,000"), (0.0, "0 of 100")):
+        assert of_hundred(rate, "letter") == f"{words} letters"
 
 
 def words_of(card: Scorecard, budget: Sequence[CheckedShare] = ()) -> list[str]:

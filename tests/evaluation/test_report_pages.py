@@ -19,37 +19,35 @@ from dsocr.evaluation.result_pages import (
     PAGE,
     PLOT,
     render_comparison_page,
-    require_free_comparison,
     unbroken,
     write_comparison,
     writers_plot,
 )
 from dsocr.evaluation.scores import load_lines
-from dsocr.runs import RunFolder, elapsed_until, read_history
+from dsocr.runs import History, RunFolder, elapsed_until, read_history
 from tests.conftest import rendering
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better, scored
 from tests.html_pages import Page
-from tests.raising import raises_code
 
 
-def make_run(folder: Path, best: float = 0.2, *, tail: str = "") -> Path:
-    """A run folder of thirty steps; step 20 read best."""
-    folder.mkdir(parents=True)
-    rows: list[dict[str, object]] = []
-    for step in (10, 20, 30):
-        training = {"loss": 3 / step, "learning_rate": 1e-4, "gradient_norm": None, "elapsed_seconds": 6.0 * step}
-        rows.append({"kind": "train", "step": step, **training})
-        cer = best if step == 20 else best + 0.1
-        rows.append({"kind": "validation", "step": step, "loss": 0.5, "cer": cer, "elapsed_seconds": 6.0 * step})
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "metrics.jsonl").write_text(text + tail, encoding="utf-8")
-    return folder
+def trained(step: int, loss: float, seconds: float = 0.0) -> str:
+    row = {"kind": "train", "step": step, "loss": loss, "learning_rate": 1e-4, "elapsed_seconds": seconds}
+    return json.dumps(row) + "\n"
+
+
+def validated(step: int, cer: float) -> str:
+    return json.dumps({"kind": "validation", "step": step, "loss": 0.5, "cer": cer}) + "\n"
+
+
+def history_of(folder: Path, *rows: str) -> History:
+    """Read the metrics of a run folder with these rows."""
+    (folder / "metrics.jsonl").write_text("".join(rows), encoding="utf-8")
+    return read_history(folder)
 
 
 def test_curves_hold_the_numbers_of_the_run(tmp_path: Path) -> None:
-    row = {"kind": "validation", "step": 40, "loss": 0.5, "cer": 0.1}
-    run = make_run(tmp_path / "run", tail=json.dumps(row) + "\n")
-    plots = {plot.title: plot for plot in curve_plots(read_history(run))}
+    rows = (trained(10, 0.3), validated(10, 0.3), trained(20, 0.15), validated(20, 0.1), trained(30, 0.1))
+    plots = {plot.title: plot for plot in curve_plots(history_of(tmp_path, *rows))}
     losses, rates = Figure().subplots(2)
     plots["training loss over steps"].paint(losses)
     assert np.array(losses.lines[0].get_data()).T.tolist() == [[10, 0.3], [20, 0.15], [30, 0.1]]
@@ -59,20 +57,16 @@ def test_curves_hold_the_numbers_of_the_run(tmp_path: Path) -> None:
 
 
 def test_a_flat_curve_is_drawn(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    row = {"kind": "train", "step": 1, "loss": 0.0, "learning_rate": 0.0}
-    (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
-    (plot,) = curve_plots(read_history(tmp_path / "run"))
+    (plot,) = curve_plots(history_of(tmp_path, trained(1, 0.0)))
     assert "<svg" in plot.svg()
 
 
 def test_rows_of_a_resumed_run_replace_earlier_ones_and_a_partial_line_is_skipped(tmp_path: Path) -> None:
-    again = json.dumps({"kind": "train", "step": 30, "loss": 9.0, "learning_rate": 0, "elapsed_seconds": 500.0})
-    history = read_history(make_run(tmp_path / "run", tail=f'{again}\n{{"kind": "tra'))
-    assert [row["loss"] for row in history.training] == [0.3, 0.15, 9.0]
-    assert elapsed_until(RunFolder(tmp_path / "run"), 20) == 120.0
-    assert elapsed_until(RunFolder(tmp_path / "run"), 0) == 0.0
-    assert elapsed_until(RunFolder(tmp_path / "none"), 5) == 0.0
+    rows = (trained(20, 0.15, 120.0), validated(20, 0.1), trained(30, 0.1, 180.0), trained(30, 9.0, 500.0))
+    history = history_of(tmp_path, *rows, '{"kind": "tra')
+    assert [row["loss"] for row in history.training] == [0.15, 9.0]
+    run, none = RunFolder(tmp_path), RunFolder(tmp_path / "none")
+    assert (elapsed_until(run, 20), elapsed_until(run, 0), elapsed_until(none, 5)) == (120.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("content", [None, "", '{"loss": 1}\n{"kind": "train", "step": 1}\n'])
@@ -126,10 +120,6 @@ def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
     page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert page.tags.count("script") == 1
     assert page.words.count("<script>c") >= 5
-    for path, overwrite, code in (("out", False, "output-exists"), (".", True, "output-occupied")):
-        with raises_code(code):
-            require_free_comparison(tmp_path / path, overwrite=overwrite)
-    require_free_comparison(tmp_path / "out", overwrite=True)
 
 
 def test_the_plot_has_the_writers_that_changed_most() -> None:
