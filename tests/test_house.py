@@ -19,11 +19,10 @@ from packaging.version import Version
 from dsocr.config import RunConfig, load_config
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
-from dsocr.evaluation.scores import LineScore
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
+from tests.evaluation.making_runs import scored
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dsocr"
@@ -185,8 +184,8 @@ def test_a_machine_without_utf8_reads_the_same() -> None:
 
 
 def test_objects_passed_between_processes_survive_pickling() -> None:
-    line = LineScore("a", "йод", "йод", ErrorRate(0, 3), ErrorRate(0, 1), exact=True, empty=False)
-    card: Scorecard = make_scorecard("test", {"base": [line], "adapter": [line]})
+    lines = scored(("йод", "йод"))
+    card: Scorecard = make_scorecard("test", {"base": lines, "adapter": lines})
     things = [
         DataError("нельзя", where="a.xml"),
         Sample("a", Path("a.png"), "йод", Split.TEST, geometry={"bbox": [0, 0, 1, 1]}),

@@ -59,9 +59,8 @@ from tests.raising import raises_code
 
 def line(number: int, errors: int, *, looping: bool = False) -> LineScore:
     """A line of a hundred characters with the given number of errors."""
-    return LineScore(
-        f"{number}.png", "a" * 100, "b", ErrorRate(errors, 100), ErrorRate(1, 1), not errors, False, looping=looping
-    )
+    (made,) = scored(("a" * 100, "b"))
+    return replace(made, id=f"{number}.png", cer=ErrorRate(errors, 100), exact=not errors, looping=looping)
 
 
 def test_a_line_is_in_every_chapter_it_belongs_to() -> None:

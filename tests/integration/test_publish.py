@@ -11,12 +11,11 @@ import pytest
 from huggingface_hub import CommitOperationAdd, DatasetCard, ModelCard
 
 import dsocr
-from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.scorecard import make_scorecard
-from dsocr.evaluation.scores import LineScore
 from dsocr.publish import spellings
 from dsocr.runs import RunFolder
 from tests.conftest import draw_line
+from tests.evaluation.making_runs import scored
 from tests.integration.calling import Call
 from tests.raising import raises_code
 
@@ -71,8 +70,8 @@ def run(small_run: RunFolder, tmp_path: Path) -> RunFolder:
     """A finished run with a scorecard, which a test may change."""
     shutil.copytree(small_run.path, tmp_path / "run")
     copy = RunFolder(tmp_path / "run")
-    line = LineScore("a", "йод", "йод", ErrorRate(0, 3), ErrorRate(0, 1), exact=True, empty=False)
-    make_scorecard("test", {"base": [line], "adapter": [line]}).save(copy.scorecard)
+    lines = scored(("йод", "йод"))
+    make_scorecard("test", {"base": lines, "adapter": lines}).save(copy.scorecard)
     return copy
 
 
