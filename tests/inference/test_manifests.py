@@ -156,7 +156,7 @@ def test_the_workbench_opens_a_manifest_and_keeps_it(archive: Archive, tmp_path:
     for _ in range(2):
         with (
             open_store(tmp_path / "corrections.sqlite") as store,
-            open_archive(store, Path(url), tmp_path / "unpacked", replace(LOCAL, size=0)) as opened,
+            open_archive(store, Path(url), tmp_path / "unpacked", replace(LOCAL, size=0), detect=find_bars) as opened,
         ):
             added.append(import_pages(store, opened, SourceReport()))
             page = store.pages()[0]
