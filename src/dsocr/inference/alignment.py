@@ -10,13 +10,12 @@ import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
-from dsocr.inference.line_fits import NEVER, STRETCH, Array, Indices, LineFit, StepFit, Text
+from dsocr.inference.line_fits import NEVER, Array, Indices, LineFit, StepFit, Text
 
 _MID_WORD = 3.0
 """Cost of a line that begins in the middle of a word or, with two more, ends there; `_HYPHENATED` with a hyphen."""
@@ -36,6 +35,8 @@ _BEAM = 30.0
 """Ends of the line before are followed if they are at most this much worse than the best."""
 _ROUNDS = 3
 """How often the remaining parts are aligned again."""
+_STRETCH = 8
+"""Steps, or characters of a reading, in a row over which a bad fit counts: about a short word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,10 @@ def align_lines(fits: Sequence[LineFit], characters: str, classes: Mapping[str, 
     judged = []
     for line, fit in zip(aligned, fits, strict=True):
         if line.text:
-            mean, weakest = fit.weaknesses(line.text, text.classes)
-            line = replace(line, fit=mean, weakest=weakest)
+            sums = np.concatenate([[0.0], fit.losses(line.text, text.classes).cumsum()])
+            width = min(_STRETCH, len(sums) - 1)
+            weakest = float((sums[width:] - sums[:-width]).min())
+            line = replace(line, fit=float(sums[-1]) / len(line.text), weakest=weakest)
             line = replace(line, score=_likelihood(line, _BY_STEPS if isinstance(fit, StepFit) else _BY_READING))
         judged.append(line)
     return judged
@@ -226,7 +229,8 @@ class _Sequence:
             )
             totals.append(total)
             tables.append((starts, scores, ends))
-        rest = np.asarray(-self.skip * (length - self.places) - np.where(self._is_blank_after, 0.0, _GAP), np.float64)
+        is_blank_after = np.logical_and.accumulate(self.text.spaces[::-1])[::-1]
+        rest = np.asarray(-self.skip * (length - self.places) - np.where(is_blank_after, 0.0, _GAP), np.float64)
         spans = self._trace_back(int((best + rest).argmax()), begins, sources)
         return self._with_posteriors(spans, totals, tables, rest)
 
@@ -260,7 +264,7 @@ class _Sequence:
             lines.append(AlignedLine(self.text.part(start, end), start, end, None, float(np.exp(min(posterior, 0.0)))))
             onwards: Array = np.full(len(rest), NEVER)
             onwards[starts] = np.logaddexp.reduce(following, axis=1)
-            rest = np.logaddexp(without, self._jump_back(onwards))
+            rest = np.logaddexp(without, self._jump(onwards, back=True))
         return lines[::-1]
 
     def _score(self, number: int, window: tuple[int, int], best: Array) -> tuple[Indices, Array]:
@@ -292,59 +296,54 @@ class _Sequence:
         line = lines[number]
         start = max((other.end for other in lines[:number] if other.text), default=0)
         end = min((other.start for other in lines[number + 1 :] if other.text), default=len(self.text.characters))
-        start, end = start + self._blanks(start, end), end - self._blanks(end - 1, start - 1)
-        if not STRETCH <= end - start - (line.end - line.start) <= _REGION:
+        part = self.text.characters[start:end]
+        start, end = start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+        fit, skipped = self.fits[number], end - start - (line.end - line.start)
+        if not _STRETCH <= skipped <= _REGION:
             return line
-        score, left, right = self.fits[number].score_split(self.text, start, end, self.skip)
-        length = end - start
+        most = min(fit.most, end - start)
+        lefts = np.flatnonzero(self.text.spaces[start : start + most + 1])
+        rights = np.flatnonzero(self.text.spaces[end - most : end][::-1]) + 1  # the second half begins with a space
+        if not len(lefts) or not len(rights):
+            return line
+        between = (end - rights) - (start + lefts[:, None])
+        scores = fit.score_halves(self.text, start, end, lefts, rights) - self.skip * between
+        scores[between <= 0] = NEVER
+        row, column = np.unravel_index(int(scores.argmax()), scores.shape)
+        left, right = start + int(lefts[row]), end - int(rights[column])
         now = self.score(number, line) if line.text else self.no_text[number]
-        skipped = length - (line.end - line.start)
-        gain = score - _SPLIT - (now - self.skip * skipped - (_GAP if skipped else 0))
+        gain = float(scores[row, column]) - _SPLIT - (now - self.skip * skipped - (_GAP if skipped else 0))
         if gain < 0:
             return line
         text = f"{self.text.part(start, left)} {self.text.part(right, end)}".strip()
         return AlignedLine(text, start, end, (left, right), float(1 / (1 + np.exp(-gain))))
 
-    def _blanks(self, place: int, limit: int) -> int:
-        step = 1 if limit > place else -1
-        count = 0
-        while place != limit and self.text.spaces[place]:
-            place, count = place + step, count + 1
-        return count
-
-    @cached_property
-    def _is_blank_after(self) -> NDArray[np.bool_]:
-        return np.logical_and.accumulate(self.text.spaces[::-1])[::-1]
-
-    def _jump(self, values: Array) -> Array:
-        """Return for each place the sum over all earlier ones, with the cost of the text between."""
-        slope = self.skip * self.places
-        skipped: Array = np.logaddexp.accumulate(values + slope) - slope - _GAP
-        total: Array = np.logaddexp(np.logaddexp(values, skipped), self._over_space(values))
-        return total
-
-    def _jump_back(self, values: Array) -> Array:
-        """Return for each place the sum over all later ones, with the cost of the text between."""
-        slope = self.skip * self.places
-        skipped = np.logaddexp.accumulate((values - slope)[::-1])[::-1] + slope - _GAP
-        after = np.full(len(values), NEVER)
-        after[:-1] = np.where(self.text.spaces[:-1], values[1:], NEVER)
-        total: Array = np.logaddexp(np.logaddexp(values, skipped), after)
-        return total
+    def _jump(self, values: Array, *, back: bool = False) -> Array:
+        """Return for each place the sum over all earlier ones, or all later ones, with the cost of the text between."""
+        order = slice(None, None, -1) if back else slice(None)
+        values, slope = values[order], self.skip * self.places
+        skipped = np.logaddexp.accumulate(values + slope) - slope - _GAP
+        over_space = _over_space(values, self.text.spaces[:-1][order])
+        total: Array = np.logaddexp(np.logaddexp(values, skipped), over_space)
+        return total[order]
 
     def _jump_best(self, values: Array) -> tuple[Array, Indices]:
         """Return for each place the best of all earlier ones, and where that is."""
         sloped = values + self.skip * self.places
         highest = np.maximum.accumulate(sloped)
         origin = np.maximum.accumulate(np.where(sloped >= highest, self.places, 0))
-        choices = np.stack([values, self._over_space(values), highest - self.skip * self.places - _GAP])
+        choices = np.stack(
+            [values, _over_space(values, self.text.spaces[:-1]), highest - self.skip * self.places - _GAP]
+        )
         chosen = choices.argmax(0)
         return choices.max(0), np.choose(chosen, [self.places, np.maximum(self.places - 1, 0), origin])
 
-    def _over_space(self, values: Array) -> Array:
-        after = np.full(len(values), NEVER)
-        after[1:] = np.where(self.text.spaces[:-1], values[:-1], NEVER)
-        return after
+
+def _over_space(values: Array, spaces: NDArray[np.bool_]) -> Array:
+    """Return for each place the value of the one before it if a space is between them."""
+    after = np.full(len(values), NEVER)
+    after[1:] = np.where(spaces, values[:-1], NEVER)
+    return after
 
 
 def _scatter(length: int, ends: Indices, values: Array) -> Array:

@@ -1,9 +1,12 @@
-"""How well parts of a text fit a line: by the CTC probability over all paths, or by edit distance to its reading."""
+"""How well parts of a text fit a line: by the CTC probability over all paths, or by edit distance to its reading.
 
-from abc import ABC, abstractmethod
+A part that fits as well as the best reading scores 0.
+"""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +22,6 @@ _FLOOR = 1e-5
 _EDIT = 2.0
 """Cost of an edit where only the best reading is known."""
 _HYPHENS = "-¬⸗"
-STRETCH = 8
-"""Steps, or characters of a reading, in a row over which a bad fit counts: about a short word."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,34 +57,8 @@ class Text:
         return " ".join(self.characters[start:end].split())
 
 
-class LineFit(ABC):
-    """How well parts of a text fit one line: 0 is the score of what fits as well as the best reading."""
-
-    reading: str
-
-    @property
-    def most(self) -> int:
-        """The most characters that the line may hold."""
-        return int(1.5 * len(self.reading) + 12)
-
-    @abstractmethod
-    def score_parts(self, text: Text, starts: Indices, most: int) -> tuple[Array, Array]:
-        """Return the scores of `text[start : start + k]` for each start and k in 0..most, without and with a hyphen."""
-
-    @abstractmethod
-    def score_split(self, text: Text, start: int, end: int, cost: float) -> tuple[float, int, int]:
-        """Return the best score of `text[start:left]` and `text[right:end]` together, with `left` and `right`.
-
-        Each character between them costs `cost`. Words stay whole.
-        """
-
-    @abstractmethod
-    def weaknesses(self, text: str, classes: Mapping[str, int]) -> tuple[float, float]:
-        """Return the score of a text by character, and the score of the short stretch that fits worst."""
-
-
 @dataclass(frozen=True, eq=False)
-class StepFit(LineFit):
+class StepFit:
     """The fit of a line from the probabilities of every class at each step of a CTC head: `(T, C)`."""
 
     reading: str
@@ -92,7 +67,7 @@ class StepFit(LineFit):
     @property
     def most(self) -> int:
         """The most characters that the line may hold; each needs a step."""
-        return min(super().most, len(self.probabilities))
+        return min(_most_characters(self.reading), len(self.probabilities))
 
     @cached_property
     def _steps(self) -> Array:
@@ -105,8 +80,9 @@ class StepFit(LineFit):
         return float(np.log(self._steps.max(1)).sum())
 
     def score_parts(self, text: Text, starts: Indices, most: int) -> tuple[Array, Array]:
-        """Sum the paths of all parts by CTC's forward algorithm (Graves et al. 2006), all starts at once.
+        """Return the scores of `text[start : start + k]` for each start and k in 0..most, without and with a hyphen.
 
+        Sums the paths of all parts by CTC's forward algorithm (Graves et al. 2006), all starts at once.
         `blank` and `label` are the probabilities of the paths that end in the blank after, or in, the k-th character;
         `hyphen` and `after` of the paths that end in a hyphen after it, and in the blank after that.
         """
@@ -132,20 +108,18 @@ class StepFit(LineFit):
         shift = (scale - self._best)[:, None]
         return _logs(blank + label) + shift, _logs(hyphen + after) + shift
 
-    def score_split(self, text: Text, start: int, end: int, cost: float) -> tuple[float, int, int]:
-        """Sum, over the step where the second half begins, the paths before it times those from it on."""
+    def score_halves(self, text: Text, start: int, end: int, lefts: Indices, rights: Indices) -> Array:
+        """Return the scores (L, R) of the first `left` and the last `right` characters of a part of a text together.
+
+        Sums, over the step where the second half begins, the paths before it times those from it on.
+        """
         codes = text.codes[start:end]
-        most = min(self.most, len(codes))
-        lefts = np.flatnonzero(text.spaces[start : start + most + 1])
-        rights = np.flatnonzero(text.spaces[end - most : end][::-1]) + 1  # the second half begins with a space
-        if not len(lefts) or not len(rights):
-            return NEVER, start, end
-        begun, begun_scales = self._prefixes(codes[:most], self._steps, in_label=False)
-        ended, ended_scales = self._prefixes(codes[::-1][:most], self._steps[::-1], in_label=True)
+        begun, begun_scales = self._prefixes(codes[: self.most], self._steps, in_label=False)
+        ended, ended_scales = self._prefixes(codes[::-1][: self.most], self._steps[::-1], in_label=True)
         scales = begun_scales + ended_scales[::-1]
         weights = np.exp(scales - scales.max())[:, None]
-        joint = _logs((begun[:, lefts] * weights).T @ ended[::-1][:, rights]) + scales.max() - self._best
-        return _best_split(joint, start + lefts, end - rights, cost)
+        joint = (begun[:, lefts] * weights).T @ ended[::-1][:, rights]
+        return _logs(joint) + (float(scales.max()) - self._best)
 
     @staticmethod
     def _prefixes(codes: Indices, steps: Array, *, in_label: bool) -> tuple[Array, Array]:
@@ -167,20 +141,23 @@ class StepFit(LineFit):
             scales.append(scale)
         return np.array(rows), np.array(scales)
 
-    def weaknesses(self, text: str, classes: Mapping[str, int]) -> tuple[float, float]:
-        """Compare the likeliest path of the text with the likeliest of all, step by step."""
+    def losses(self, text: str, classes: Mapping[str, int]) -> Array:
+        """Compare the likeliest path of a text with the likeliest of all, as the difference of scores at each step."""
         path = trace(self._steps, [classes.get(character, -1) for character in text])
-        lost = np.log(self._steps[np.arange(len(path)), path]) - np.log(self._steps.max(1))
-        sums = np.concatenate([[0.0], lost.cumsum()])
-        width = min(STRETCH, len(lost))
-        return float(sums[-1]) / max(len(text), 1), float((sums[width:] - sums[:-width]).min())
+        lost: Array = np.log(self._steps[np.arange(len(path)), path]) - np.log(self._steps.max(1))
+        return lost
 
 
 @dataclass(frozen=True, eq=False)
-class ReadingFit(LineFit):
+class ReadingFit:
     """The fit of a line from its best reading alone: each edit costs."""
 
     reading: str
+
+    @property
+    def most(self) -> int:
+        """The most characters that the line may hold."""
+        return _most_characters(self.reading)
 
     def score_parts(self, text: Text, starts: Indices, most: int) -> tuple[Array, Array]:
         """Return the scores by edit distance, all starts at once."""
@@ -191,27 +168,23 @@ class ReadingFit(LineFit):
         has_hyphen = plain != self.reading
         return -_EDIT * (distances + has_hyphen), -_EDIT * (distances + (not has_hyphen))
 
-    def score_split(self, text: Text, start: int, end: int, cost: float) -> tuple[float, int, int]:
+    def score_halves(self, text: Text, start: int, end: int, lefts: Indices, rights: Indices) -> Array:
         """Try each place of the reading as the end of the first half."""
-        points, reading = text.points[start:end], _points(self.reading)
-        most = min(self.most, len(points))
-        lefts = np.flatnonzero(text.spaces[start : start + most + 1])
-        rights = np.flatnonzero(text.spaces[end - most : end][::-1]) + 1
-        if not len(lefts) or not len(rights):
-            return NEVER, start, end
-        begun = _distances(reading, points[None, :most])[:, 0, lefts]
-        ended = _distances(reading[::-1], points[None, ::-1][:, :most])[::-1, 0, rights]
+        points, reading = text.points[None, start:end], _points(self.reading)
+        begun = _distances(reading, points[:, : self.most])[:, 0, lefts]
+        ended = _distances(reading[::-1], points[:, ::-1][:, : self.most])[::-1, 0, rights]
         joint = np.min([first[:, None] + second for first, second in zip(begun, ended, strict=True)], axis=0)
-        return _best_split(-_EDIT * joint, start + lefts, end - rights, cost)
+        return np.asarray(-_EDIT * joint)
 
-    def weaknesses(self, text: str, classes: Mapping[str, int]) -> tuple[float, float]:
-        """Count the edits in all, and in the worst stretch of characters."""
+    def losses(self, text: str, classes: Mapping[str, int]) -> Array:
+        """Return the score of the edits at each character."""
         marks = np.zeros(len(text) + 1)
         for edit in Levenshtein.editops(text.lower(), self.reading.lower()):
             marks[min(edit.src_pos, len(text))] -= _EDIT
-        sums = np.concatenate([[0.0], marks.cumsum()])
-        width = min(STRETCH, len(marks))
-        return float(sums[-1]) / max(len(text), 1), float((sums[width:] - sums[:-width]).min())
+        return marks
+
+
+LineFit: TypeAlias = StepFit | ReadingFit
 
 
 def trace(probabilities: Array, classes: Sequence[int]) -> list[int]:
@@ -237,6 +210,10 @@ def trace(probabilities: Array, classes: Sequence[int]) -> list[int]:
     return path[::-1]
 
 
+def _most_characters(reading: str) -> int:
+    return int(1.5 * len(reading) + 12)
+
+
 def _points(text: str) -> Indices:
     return np.array([ord(character.lower()[0]) for character in text], np.int64)
 
@@ -255,10 +232,3 @@ def _distances(reading: Indices, points: Indices) -> Array:
         row[:, 1:] = np.minimum(row[:, 1:], rows[-1][:, :-1] + (points != point))
         rows.append(np.minimum.accumulate(row - count, axis=1) + count)
     return np.array(rows)
-
-
-def _best_split(joint: Array, lefts: Indices, rights: Indices, cost: float) -> tuple[float, int, int]:
-    skipped = rights[None, :] - lefts[:, None]
-    joint = np.where(skipped > 0, joint - cost * skipped, NEVER)
-    row, column = np.unravel_index(int(joint.argmax()), joint.shape)
-    return float(joint[row, column]), int(lefts[row]), int(rights[column])
