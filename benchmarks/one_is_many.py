@@ -25,7 +25,7 @@ from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
 from dsocr.models.base_folder import embedded_bases
-from dsocr.models.loading import Base
+from dsocr.runs import RunFolder
 from dsocr.server.access import ServerLimits
 from dsocr.server.engine import ServedModels
 from dsocr.server.routes import create_app
@@ -43,7 +43,7 @@ def read_every_way(
     base: str, lines: Mapping[str, Image.Image], folder: Path, *, ray: bool = False
 ) -> Iterator[tuple[str, Readings]]:
     """Yield what each way reads, the lines alone first; `folder` is empty."""
-    reader, named = LocalReader.of_base(Base.find(base)), [*lines.items()]
+    reader, named = LocalReader.of_run(RunFolder.to_read_with(Path(base))), [*lines.items()]
 
     def read(order: list[tuple[str, Image.Image]]) -> Readings:
         return {found.id: (found.text, found.confidence) for found in reader.read(order)}

@@ -14,7 +14,7 @@ from dsocr.io.work import write_manifest
 from dsocr.models.adapters import attach_adapter, save_adapter
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
-from dsocr.runs import ReadingSettings
+from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.server import adapter_name
 from dsocr.server.engine import ServedModels
 from dsocr.text import TextPolicy
@@ -56,7 +56,7 @@ def image(tmp_path: Path) -> Image.Image:
 
 def alone(folder: Path, image: Image.Image) -> str:
     """The text an adapter reads when loaded alone."""
-    (prediction,) = LocalReader.of_adapter(folder).read([("line", image)])
+    (prediction,) = LocalReader.of_run(RunFolder(folder)).read([("line", image)])
     return prediction.text
 
 

@@ -100,7 +100,7 @@ def evaluate(
     results = folder if is_run or data is None else _open_results(folder, data, output)
     samples = require_samples(opened, Split(split), limit)
     fitting_samples = require_samples(opened, Split.VALIDATION, limit) if calibrate else []
-    network = Base.find(str(folder.adapter)) if folder.is_base else Base.of_adapter(folder.adapter)
+    network = Base.of_adapter(folder.adapter)
     from dsocr.inference.reader import LocalReader
 
     undecided, is_base = LocalReader.of_run(folder, script=script, base=network), folder.reads_as_base

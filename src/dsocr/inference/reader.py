@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from PIL import Image
@@ -59,44 +58,31 @@ class LocalReader:
         script: str | None = None,
         base: Base | None = None,
     ) -> "LocalReader":
-        """Load a finished run's adapter on its base, which is found unless it is given; see `of_adapter`."""
-        return cls.of_adapter(run.adapter, precision=precision, merged=merged, base=base).with_script(script)
+        """Load a base, or a finished run's adapter on its base with the settings of its training.
 
-    @classmethod
-    def of_adapter(
-        cls, folder: Path, *, precision: str = "auto", merged: bool = False, base: Base | None = None
-    ) -> "LocalReader":
-        """Load an adapter folder on the base that its `reading.json` names, with the settings of its training.
-
-        `merged` adds the adapter to the base's weights in memory, which reads faster but cannot be switched off.
+        The base is found unless it is given. `merged` adds the adapter to the base's weights in memory, which reads
+        faster but cannot be switched off.
         """
-        if RunFolder(folder).is_base:
-            return cls.of_base(base or Base.find(str(folder)))
-        settings = ReadingSettings.load(folder)
-        device = choose_device()
-        whole = is_whole_network(folder)
-        dtype = choose_dtype(precision, device, whole=whole)
-        loaded = load_base(base or Base.of_adapter(folder), dtype=dtype, device=device)
-        network = loaded.network if whole else load_adapter(loaded.network, folder)
-        if merged and not whole:
+        folder, device = run.adapter, choose_device()
+        base, settings, is_whole = (
+            base or Base.of_adapter(folder),
+            ReadingSettings.load(folder),
+            is_whole_network(folder),
+        )
+        is_trained_whole = base.family.trains == "all" if run.is_base else is_whole
+        loaded = load_base(base, dtype=choose_dtype(precision, device, whole=is_trained_whole), device=device)
+        network = loaded.network if is_whole else load_adapter(loaded.network, folder)
+        if merged and not is_whole:
             network = network.merge_and_unload()
-        processor = loaded.processor(settings.resolution, settings.prompt)
-        return cls(
+        reader = cls(
             network,
-            processor,
+            loaded.processor(settings.resolution, settings.prompt),
             Generation(**settings.generation),
             settings.text_policy,
             Calibration.load(folder),
-            (settings.base, settings.base_revision) if whole else None,
+            (settings.base, settings.base_revision) if is_whole and not run.is_base else None,
         )
-
-    @classmethod
-    def of_base(cls, base: Base) -> "LocalReader":
-        """Load a base that nothing was trained on."""
-        device = choose_device()
-        dtype = choose_dtype("auto", device, whole=base.family.trains == "all")
-        loaded = load_base(base, dtype=dtype, device=device)
-        return cls(loaded.network, base.processor(None, "free_ocr"), Generation(), TextPolicy())
+        return reader.with_script(script)
 
     @contextmanager
     def base(self) -> Iterator["LocalReader"]:

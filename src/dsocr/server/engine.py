@@ -27,7 +27,7 @@ from dsocr.io.processes import return_free_memory
 from dsocr.models.adapters import add_adapter, is_whole_network
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_processor
-from dsocr.runs import ReadingSettings
+from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.server.access import RequestError, ServerLimits, busy, check_image, disconnected
 
 _LOG = logging.getLogger(__name__)
@@ -240,7 +240,7 @@ class ServedModels:
             if not is_whole:
                 self._keys[name] = f"served{number}" if number else "default"
             if number == 0 or is_whole:  # a whole network fits beside any other
-                reader = LocalReader.of_adapter(folder)
+                reader = LocalReader.of_run(RunFolder(folder))
             elif (settings.base, settings.base_revision) == (first.base, first.base_revision):
                 network = self._readers[self.default].network
                 add_adapter(network, folder, self._keys[name])
