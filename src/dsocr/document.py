@@ -200,6 +200,12 @@ class CellPlace:
         """The columns that it covers."""
         return range(self.column, self.column_end)
 
+    @property
+    def corners(self) -> tuple[list[int], list[int]]:
+        """The rows and columns of its upper left, lower left, lower right and upper right corner."""
+        rows = [self.row, self.row_end, self.row_end, self.row]
+        return rows, [self.column, self.column, self.column_end, self.column_end]
+
     def overlaps(self, other: "CellPlace") -> bool:
         """Whether both cover a row and column."""
         return (

@@ -46,16 +46,16 @@ def find_tables(
     With `split` a line over several cells is cut where the column ends; without it the lines keep their number and
     order, for files that are filled in. `detect` looks for lines again in narrow columns, enlarged.
     """
-    upright = [line for line in lines if line.outline and line.outline.baseline and not quarter_turns(line.outline)]
-    if len(upright) < 2 * MIN_ROWS:
+    outlines = [outline for _, outline in _upright(lines)]
+    if len(outlines) < 2 * MIN_ROWS:
         return list(lines), []
-    height = float(np.median([_height(line.outline) for line in upright if line.outline]))
-    rulings = find_rulings(page, _baseline_points(upright, height) / height)
+    height = _median_height(outlines)
+    rulings = find_rulings(page, _baseline_points(outlines, height) / height)
     placed, tables = _find_by_rulings(lines, rulings, page.size, split=split)
     if tables and detect and split:
-        outlines = [line.outline for line in placed if line.outline]
-        completed = complete_columns(page, outlines, tables, detect)
-        if completed != outlines:
+        known = [line.outline for line in placed if line.outline]
+        completed = complete_columns(page, known, tables, detect)
+        if completed != known:
             where, arranged = lines[0].where.rpartition("#")[0], enumerate(arrange_lines(completed), start=1)
             lines = [Line("", f"{where}#{number}", line.outline, line.region) for number, line in arranged]
             return _find_by_rulings(lines, rulings, page.size, split=True)
@@ -71,13 +71,11 @@ def _find_by_rulings(
     lines: Sequence[Line], rulings: Rulings, size: tuple[int, int], *, split: bool
 ) -> tuple[list[Line], list[Table]]:
     numbered = [replace(line, index=number) for number, line in enumerate(lines)]
-    upright = [line for line in numbered if line.outline and line.outline.baseline and not quarter_turns(line.outline)]
-    height = float(np.median([_height(line.outline) for line in upright if line.outline]))
-    frame = rulings.frame
-    height *= frame.scale
+    upright, frame = _upright(numbered), rulings.frame
+    height = _median_height([outline for _, outline in upright]) * frame.scale
     items = []
-    for line in upright:
-        u, v = frame.of_page(line.outline.baseline if line.outline else ()).T
+    for line, outline in upright:
+        u, v = frame.of_page(outline.baseline).T
         items.append(Item(line, float(u.min()), float(u.max()), float(v.mean()) - _LETTERS * height, height))
     tables: list[Table] = []
     parts: Parts = {}
@@ -93,23 +91,31 @@ def _find_by_rulings(
     return [replace(line, index=first.index) for line, first in zip(kept, lines, strict=True)], tables
 
 
-def _baseline_points(lines: Sequence[Line], height: float) -> Floats:
+def _upright(lines: Sequence[Line]) -> list[tuple[Line, Outline]]:
+    """Return the lines that are not along the side of the page, with their outlines."""
+    outlined = [(line, line.outline) for line in lines if line.outline and line.outline.baseline]
+    return [(line, outline) for line, outline in outlined if not quarter_turns(outline)]
+
+
+def _baseline_points(outlines: Sequence[Outline], height: float) -> Floats:
     """Return points (n, 2) along the baselines of lines, a line's height from each other."""
     parts = []
-    for line in lines:
-        baseline = np.array(line.outline.baseline if line.outline else (), dtype=np.float64)
+    for outline in outlines:
+        baseline = np.array(outline.baseline, dtype=np.float64)
         left, right = baseline[[0, -1], 0]
         across = np.linspace(left, right, max(round(abs(right - left) / height), 1) + 1)
         parts.append(np.stack([across, np.interp(across, *baseline[np.argsort(baseline[:, 0])].T)], axis=1))
     return np.concatenate(parts)
 
 
-def _height(outline: Outline) -> float:
-    """Return how high a line is: its area by its length."""
-    points = np.array(outline.border, dtype=np.float64)
-    x, y = points.T
-    area = abs(float(x @ np.roll(y, 1) - y @ np.roll(x, 1))) / 2
-    return area / max(float(np.ptp(x)), 1.0)
+def _median_height(outlines: Sequence[Outline]) -> float:
+    """Return the median height of lines: the area of each by its length."""
+    heights = []
+    for outline in outlines:
+        x, y = np.array(outline.border, dtype=np.float64).T
+        area = abs(float(x @ np.roll(y, 1) - y @ np.roll(x, 1))) / 2
+        heights.append(area / max(float(np.ptp(x)), 1.0))
+    return float(np.median(heights))
 
 
 def _grids(items: Sequence[Item], rulings: Rulings, size: tuple[int, int]) -> Iterator[Grid]:
@@ -148,12 +154,7 @@ def _is_table(grid: Grid, items: Sequence[Item]) -> bool:
 def _table(grid: Grid, places: Sequence[CellPlace], number: int, frame: Frame, size: tuple[int, int]) -> Table:
     def outline(place: CellPlace) -> Outline:
         corners = []
-        for column, row in (
-            (place.column, place.row),
-            (place.column, place.row_end),
-            (place.column_end, place.row_end),
-            (place.column_end, place.row),
-        ):
+        for row, column in zip(*place.corners, strict=True):
             border, v = grid.columns.borders[column], grid.rows[row]
             v += grid.bend(border.at(v))
             corners.append((border.at(v), v))

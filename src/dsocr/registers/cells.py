@@ -38,7 +38,7 @@ def place_lines(grid: Grid, items: Sequence[Item], frame: Frame, *, split: bool)
     for (row, _), item in inside:
         borders = [border for place, border in enumerate(grid.inner) if (row, place) not in joined]
         for part in _parts(item, borders, frame) if split else [item]:
-            column = min(max(grid.column_of(part), 0), count - 1)
+            column = min(max(grid.columns.column_of(part), 0), count - 1)
             while (row, column - 1) in joined:
                 column -= 1
             grid.items.setdefault((row, column), []).append(part)

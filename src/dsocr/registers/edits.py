@@ -38,22 +38,12 @@ def nodes_of(table: Table) -> Nodes:
     sums, counts = np.zeros((rows + 1, columns + 1, 2)), np.zeros((rows + 1, columns + 1))
     for cell in table.cells:
         if cell.outline:
-            border, nodes = cell.outline.border, _corners(cell.place)
+            border, nodes = cell.outline.border, cell.place.corners
             np.add.at(sums, nodes, [border[corner] for corner in cell_corners(border)])
             np.add.at(counts, nodes, 1)
     known = counts > 0
     points = sums / np.maximum(counts, 1)[..., None]
     return np.stack([_filled(points[..., 0], known), _filled(points[..., 1].T, known.T).T], axis=-1)
-
-
-def _corners(place: CellPlace) -> tuple[list[int], list[int]]:
-    """Rows and columns of the nodes of a cell: upper left, lower left, lower right, upper right."""
-    return [place.row, place.row_end, place.row_end, place.row], [
-        place.column,
-        place.column,
-        place.column_end,
-        place.column_end,
-    ]
 
 
 def _filled(values: Nodes, known: NDArray[np.bool_]) -> Nodes:
@@ -84,7 +74,7 @@ def whole_outline(nodes: Nodes) -> Outline:
 
 
 def _outline_in(nodes: Nodes, place: CellPlace) -> Outline:
-    return Outline.of_polygon(tuple((round(x), round(y)) for x, y in nodes[_corners(place)].tolist()))
+    return Outline.of_polygon(tuple((round(x), round(y)) for x, y in nodes[place.corners].tolist()))
 
 
 def move_ruling(table: Table, axis: Axis, place: int, points: Sequence[Point]) -> Table:
@@ -251,7 +241,7 @@ def _rebuilt(table: Table, cells: Iterable[Placed], nodes: Nodes) -> Table:
         kept: set[str] = set()
         for cell, place in cells:
             is_new = cell.id in kept
-            stays = not is_new and np.array_equal(before[_corners(cell.place)], nodes[_corners(place)])
+            stays = not is_new and np.array_equal(before[cell.place.corners], nodes[place.corners])
             yield TableCell("" if is_new else cell.id, cell.outline if stays else _outline_in(nodes, place), place)
             kept.add(cell.id)
 

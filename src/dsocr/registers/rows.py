@@ -37,10 +37,10 @@ class Grid:
     """A table: borders of its columns and rows, and the lines in its cells by row and column."""
 
     columns: Columns
-    level: list[Ruling]
     bend: Callable[[float], float]
     """How much lower than average rows are at a place."""
     height: float
+    level: list[Ruling] = field(default_factory=list)
     rows: list[float] = field(default_factory=list)
     heading_rows: int = 0
     headings: list[tuple[int, int]] = field(default_factory=list)
@@ -62,20 +62,19 @@ class Grid:
         """The number of rows and of columns."""
         return len(self.rows) - 1, len(self.columns.borders) - 1
 
-    def column_of(self, item: Item) -> int:
-        """Return the column of the middle of a line."""
-        return self.columns.column_of(item)
-
     def cell_of(self, item: Item) -> tuple[int, int] | None:
         """Return the row and column of a line; None outside the table."""
-        row, column = int(np.searchsorted(self.rows, item.middle - self.bend(item.centre))) - 1, self.column_of(item)
+        row, column = (
+            int(np.searchsorted(self.rows, item.middle - self.bend(item.centre))) - 1,
+            self.columns.column_of(item),
+        )
         return (row, column) if 0 <= row < self.size[0] and 0 <= column < self.size[1] else None
 
     def by_column(self, items: Iterable[Item]) -> dict[int, list[Item]]:
         """Return the lines of each column."""
         columns: dict[int, list[Item]] = {}
         for item in items:
-            columns.setdefault(self.column_of(item), []).append(item)
+            columns.setdefault(self.columns.column_of(item), []).append(item)
         return columns
 
     def filled(self, items: Iterable[Item]) -> dict[int, set[int]]:
@@ -98,16 +97,15 @@ class Grid:
 def find_rows(columns: Columns, items: Sequence[Item], rulings: Rulings) -> Grid | None:
     """Return the grid of a table with its rows; None without lines."""
     left, *_, right = columns.places()
-    # Where no rulings are between columns, level ones are strokes and lines to write on.
-    is_drawn = any(border.is_drawn for border in columns.borders)
-    level = [ruling for ruling in rulings.level if is_drawn and ruling.end > left and ruling.begin < right]
-    grid = Grid(columns, level, _bend(rulings.level, left, right, items[0].height), items[0].height)
+    grid = Grid(columns, _bend(rulings.level, left, right, items[0].height), items[0].height)
     inside = [item for item in items if columns.contains(item)]
     if not inside:
         return None
     flat = [replace(item, middle=item.middle - grid.bend(item.centre)) for item in inside]
     unit = min(grid.height, _pitch(flat, grid))
     starts = _starts(flat, grid, unit)
+    # Where no rulings are between columns, level ones are strokes and lines to write on.
+    level = [ruling for ruling in rulings.level if grid.is_drawn and ruling.end > left and ruling.begin < right]
     strongest = max(ruling.strength for ruling in (*level, *columns.borders))
     # Lines to write on are fainter than those between rows.
     grid.level = [ruling for ruling in level if ruling.strength >= STRONG * strongest]
@@ -119,7 +117,7 @@ def find_rows(columns: Columns, items: Sequence[Item], rulings: Rulings) -> Grid
     body = max(range(len(bands)), key=lambda place: len(bands[place]))
     for place, ((begin, end), band) in enumerate(zip(pairwise(borders), bands, strict=True)):
         # The first row of a band begins with the band; rulings divide the heading, which is the band above the body.
-        is_headed = 2 * len({grid.column_of(item) for item in band}) >= len(columns.borders) - 1
+        is_headed = 2 * len(grid.by_column(band)) >= len(columns.borders) - 1
         is_heading = place < body and is_headed and end - begin < _HEADING * grid.height
         after = max(min((item.middle for item in band), default=end), begin + _ROW * unit)
         inner = [start for start in starts if after <= start < end - BESIDE * unit and not is_heading]
@@ -197,7 +195,7 @@ def _starts(items: Sequence[Item], grid: Grid, unit: float) -> list[float]:
         and _is_mark(levels, place, unit)
     }
     begins |= {0} | alone | (after - flourishes)
-    columns = [{grid.column_of(item) for item in level} for level in levels]
+    columns = [set(grid.by_column(level)) for level in levels]
     least = _FULL * float(np.median([len(columns[place]) for place in begins]))
     numbers = [level & narrow - keys if len(level) >= least else set[int]() for level in columns]
     second = _second_numbers(numbers, begins)
@@ -240,7 +238,7 @@ def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, un
     """Of each row with numbers, the level and the height of that of each column."""
     for place, level in enumerate(levels):
         for item in sorted(level, key=lambda item: item.middle):
-            column = grid.column_of(item)
+            column = grid.columns.column_of(item)
             if column not in keys:
                 continue
             known = groups[-1] if groups else {}
@@ -248,7 +246,7 @@ def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, un
             if column in known or item.middle - first > _ROW * unit:
                 groups.append({})
             groups[-1][column] = place, item.middle
-    columns = [{grid.column_of(item) for item in level} for level in levels]
+    columns = [set(grid.by_column(level)) for level in levels]
     begins = []
     for numbers in groups:
         places = {place for place, _ in numbers.values()}
@@ -274,8 +272,8 @@ def _heading_levels(levels: list[list[Item]], grid: Grid) -> list[list[Item]]:
     for place, level in enumerate(levels):
         before = joined[-1] if joined else []
         gap = min(item.middle for item in level) - max((item.middle for item in before), default=-math.inf)
-        columns = {grid.column_of(item) for item in level}
-        if place < _HEADING_LEVELS and gap < grid.height and not columns & {grid.column_of(item) for item in before}:
+        columns = set(grid.by_column(level))
+        if place < _HEADING_LEVELS and gap < grid.height and not columns & grid.by_column(before).keys():
             joined[-1] = before + level
         else:
             joined.append(level)
@@ -314,8 +312,8 @@ def _is_section(level: Sequence[Item], others: Sequence[Item], grid: Grid) -> bo
         return len(opened) >= 2 and sum(opened) >= MOST * len(opened)
     if any(item.crosses(border) for border in grid.inner):
         return True
-    column = grid.column_of(item)
-    lefts = [other.left for other in others if other is not item and grid.column_of(other) == column]
+    column = grid.columns.column_of(item)
+    lefts = [other.left for other in others if other is not item and grid.columns.column_of(other) == column]
     return bool(lefts) and item.left - max(lefts) > grid.height
 
 
@@ -380,7 +378,7 @@ def _groups_of_rows(grid: Grid, items: Sequence[Item]) -> list[Group]:
     near = LEVEL * grid.height
     above, below = max(group.above for group in groups), min(group.below for group in groups)
     grouped = {column for group in groups for column in range(group.first, group.last + 1)}
-    beside = [item.middle for item in items if grid.column_of(item) not in grouped]
+    beside = [item.middle for item in items if grid.columns.column_of(item) not in grouped]
     is_beside = any(above + near < middle < below - near for middle in beside) and max(beside) < below - near
     return groups if above < below and (is_beside or all(group.crosses for group in groups)) else []
 
