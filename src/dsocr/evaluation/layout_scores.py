@@ -22,7 +22,7 @@ from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import write_file
 from dsocr.layout.lines import find_outlines
 from dsocr.options import ON, Count, Rare, SplitName, StrPath
-from dsocr.runs import RunFolder, to_json
+from dsocr.runs import SHIPPED_DETECTOR, RunFolder, to_json
 
 ENOUGH = 0.5
 """Least intersection over union of a drawn line and the line that it is detected as."""
@@ -232,7 +232,7 @@ def evaluate_layout(
     if config is None and dataset is None:
         hint = f"give {option('dataset', 'FOLDER')}"
         raise ConfigError("the shipped detector has no dataset of its own", code="dataset-missing", hint=hint)
-    from dsocr.layout.text_detector import load_detector, load_shipped_detector
+    from dsocr.layout.text_detector import keep_detector, load_detector
 
     opened = (
         Dataset.open(config.dataset, fold=config.fold) if dataset is None and config else Dataset.open(str(dataset))
@@ -240,7 +240,7 @@ def evaluate_layout(
     require_layouts(opened)
     samples = require_samples(opened, Split(split), limit)
     with progress_bar(progress, "finding lines", "pages") as done:
-        compared = load_shipped_detector() if base and config is not None else None
+        compared = keep_detector(SHIPPED_DETECTOR) if base and config is not None else None
         pages = score_layouts(samples, load_detector(folder), compared, done)
     scores = LayoutScores(fspath(run), opened.folder.as_posix(), split, pages)
     if config is None:

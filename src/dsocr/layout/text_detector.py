@@ -36,7 +36,7 @@ def detect_text(page: Image.Image, detector: Detector | None = None, side: int =
     """Return the probability of text on a page, `(H, W)` of at most `side`; `detector` defaults to the shipped one."""
     with torch.inference_mode():
         images = normalize_pixels(shrink_page(page, side)[None])
-        probabilities = (detector or load_shipped_detector())(images).last_hidden_state[0, 0]
+        probabilities = (detector or keep_detector(SHIPPED_DETECTOR))(images).last_hidden_state[0, 0]
     probability: NDArray[np.float32] = probabilities.numpy()
     return probability
 
@@ -52,11 +52,6 @@ def shrink_page(page: Image.Image, side: int = SIDE) -> torch.Tensor:
 def normalize_pixels(pixels: torch.Tensor) -> torch.Tensor:
     """Return bytes as the network takes them."""
     return pixels.float() / 127.5 - 1
-
-
-def load_shipped_detector() -> Detector:
-    """Return the detector that ships with dsocr."""
-    return keep_detector(SHIPPED_DETECTOR)
 
 
 def load_detector(folder: Path) -> Detector:
