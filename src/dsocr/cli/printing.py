@@ -212,7 +212,6 @@ def compared(printer: Printer, comparison: "dsocr.Comparison") -> None:
 def transcribed(printer: Printer, report: "dsocr.TranscribeReport") -> None:
     """Print counts, failures, and the next step."""
     from dsocr.html import counted
-    from dsocr.inference.confidence import describe_unfamiliar
 
     for verb, messages in (("read", report.failed), ("write", report.unwritten)):
         for failure in group_messages(message.partition(": ")[::2] for message in messages):
@@ -246,7 +245,11 @@ def transcribed(printer: Printer, report: "dsocr.TranscribeReport") -> None:
     if report.upside_down:
         printer.complain(f"pages upside down: {first_few(report.upside_down)}; turn and read again")
     if report.unfamiliar and report.mean_confidence is not None:
-        printer.complain(describe_unfamiliar(report.mean_confidence))
+        printer.complain(
+            "This script or hand is unlike anything that this reader knows (mean confidence "
+            f"{percentage(report.mean_confidence, 0)}): expect many errors; confidences are not calibrated for these "
+            "pages. Transcribe 60 lines (`--review FILE --first 60` lists the most doubtful) and train on them."
+        )
     elif report.unlike_calibration:
         printer.message("These pages look unlike the lines that confidences were calibrated on; no CER is estimated.")
     printer.result(f"texts: {report.out}")

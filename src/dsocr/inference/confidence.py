@@ -23,7 +23,7 @@ from dsocr.errors import RunError, command
 from dsocr.io.work import rewrite_file
 from dsocr.models.generation import ScoredText, TokenScore
 from dsocr.runs import CALIBRATION, to_json
-from dsocr.text import is_blank, percentage
+from dsocr.text import is_blank
 
 _WORD = re.compile(r"\S+")
 _DIGITS = 4
@@ -139,15 +139,6 @@ class Calibration:
 
 
 UNCALIBRATED = Calibration()
-
-
-def describe_unfamiliar(mean: float) -> str:
-    """Warn that pages are unlike the reader's training, with a remedy."""
-    return (
-        f"This script or hand is unlike anything that this reader knows (mean confidence {percentage(mean, 0)}): "
-        "expect many errors; confidences are not calibrated for these pages. Transcribe 60 lines "
-        "(`--review FILE --first 60` lists the most doubtful) and train on them."
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,10 +76,6 @@ class RemoteEngine:
             message = f"Not the address of a server: {option('engine', self.address)}"
             raise ConfigError(message, code="engine-address", hint=hint)
 
-    def job_settings(self) -> dict[str, str]:
-        """Return the settings that decide the texts."""
-        return {"engine": self.address, "engine_model": self.model}
-
 
 class RemoteReader:
     """Read images as a `LocalReader` does; confidences come from the server's log probabilities, if it returns them."""
@@ -323,10 +319,6 @@ class Cluster:
 
     def __post_init__(self) -> None:
         _import_ray()
-
-    def job_settings(self) -> dict[str, str]:
-        """Return the settings that decide the texts: none, so a job may be continued without the cluster."""
-        return {}
 
     def read(
         self,

@@ -224,16 +224,16 @@ class TranscribeReport:
         self.outside += page.outside
         self.upside_down += [page.source.id] if page.upside_down else []
         for line in page.page.lines:
+            prediction = line.prediction or {}
             self.lines += 1
             self.kept += line.prediction is None and bool(line.text)
-            self.truncated += bool((line.prediction or {}).get("truncated"))
-            self.looping += "looping" in (line.prediction or {}).get("flags", ())
+            self.truncated += bool(prediction.get("truncated"))
+            self.looping += "looping" in prediction.get("flags", ())
             self.empty += not line.text
-            if script := (line.prediction or {}).get("script"):
+            if script := prediction.get("script"):
                 self.scripts[script] = self.scripts.get(script, 0) + 1
-            if page.upside_down:
-                continue
-            if line.text and (confidence := (line.prediction or {}).get("confidence")) is not None:
+            confidence = prediction.get("confidence")
+            if line.text and confidence is not None and not page.upside_down:
                 self.rated += 1
                 mean = self.mean_confidence or 0.0
                 self.mean_confidence = mean + (confidence - mean) / self.rated
@@ -358,7 +358,8 @@ def transcribe(
             "replace": replace,
             "script": script,
             "shard": target.shard,
-            **(server.job_settings() if server else {}),
+            # A job of a cluster may be continued without it.
+            **({"engine": server.address, "engine_model": server.model} if isinstance(server, RemoteEngine) else {}),
         }
         date = work.journal.begin(journal_job(job), current_time().isoformat(timespec="seconds"))
         with _explain_out_of_memory(folder, out, server):
