@@ -123,6 +123,6 @@ def draw_page(path: Path, lines: int = 3, shade: int = 30) -> list[tuple[int, in
     return boxes
 
 
-def rows_of(path: Path) -> list[dict[str, object]]:
+def rows_of(path: Path) -> list[dict[str, Any]]:
     """The rows of a file of JSON lines."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -27,28 +27,28 @@ def scored(text: str, *tokens: tuple[int, int, float]) -> ScoredText:
     return ScoredText(text, tuple(TokenScore(start, end, math.log(share)) for start, end, share in tokens))
 
 
-def test_a_letter_is_as_sure_as_all_tokens_it_is_consists_of() -> None:
-    text = scored("ёж", (0, 1, 0.8), (0, 1, 0.5), (1, 2, 0.9), (2, 2, 0.1))
-    assert character_confidences(text) == pytest.approx([0.4, 0.9])
+@pytest.mark.parametrize(
+    ("text", "tokens", "confidences"),
+    [
+        pytest.param("ёж", [(0, 1, 0.8), (0, 1, 0.5), (1, 2, 0.9), (2, 2, 0.1)], [0.4, 0.9], id="a letter of two"),
+        pytest.param("да", [(0, 2, 0.7), (2, 2, 1.0)], [0.7, 0.7], id="two letters in one"),
+    ],
+)
+def test_a_letter_is_as_sure_as_all_its_tokens(text: str, tokens: list[Any], confidences: list[float]) -> None:
+    assert character_confidences(scored(text, *tokens)) == pytest.approx(confidences)
 
 
-def test_letters_of_one_token_are_equally_sure() -> None:
-    assert character_confidences(scored("да", (0, 2, 0.7), (2, 2, 1.0))) == pytest.approx([0.7, 0.7])
-
-
-def test_a_word_is_as_sure_as_its_tokens_and_its_end() -> None:
-    text = scored("да нет", (0, 2, 0.9), (2, 3, 0.8), (3, 6, 0.5), (6, 6, 0.7))
-    first, second = words_of(text)
-    assert (first.text, first.start, first.end) == ("да", 0, 2)
-    assert first.confidence == pytest.approx(0.9 * 0.8)
-    assert (second.text, second.start, second.end) == ("нет", 3, 6)
-    assert second.confidence == pytest.approx(0.5 * 0.7)
-
-
-def test_tokens_with_a_space_before_belong_to_their_word() -> None:
-    first, second = words_of(scored("да нет", (0, 2, 0.9), (2, 6, 0.5), (6, 6, 0.8)))
-    assert first.confidence == pytest.approx(0.9 * 0.5), "the next token tells where the word ends"
-    assert second.confidence == pytest.approx(0.5 * 0.8)
+@pytest.mark.parametrize(
+    ("tokens", "confidences"),
+    [
+        pytest.param([(0, 2, 0.9), (2, 3, 0.8), (3, 6, 0.5), (6, 6, 0.7)], [0.9 * 0.8, 0.5 * 0.7], id="a space"),
+        pytest.param([(0, 2, 0.9), (2, 6, 0.5), (6, 6, 0.8)], [0.9 * 0.5, 0.5 * 0.8], id="a space before a word"),
+    ],
+)
+def test_a_word_is_as_sure_as_its_tokens_and_its_end(tokens: list[Any], confidences: list[float]) -> None:
+    words = words_of(scored("да нет", *tokens))
+    assert [(word.text, word.start, word.end) for word in words] == [("да", 0, 2), ("нет", 3, 6)]
+    assert [word.confidence for word in words] == pytest.approx(confidences)
 
 
 def test_a_line_is_as_sure_as_its_tokens_on_average() -> None:

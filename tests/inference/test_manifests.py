@@ -48,23 +48,21 @@ def found_lines(folder: Path) -> dict[str, Lines]:
     pages = {}
     for path in sorted(set(folder.rglob("*.xml")) - {folder / "mets.xml"}):
         lines = parse_xml_page(path).lines
-        pages[path.stem] = [
-            (one.text, one.outline and one.outline.box, one.outline and one.outline.polygon) for one in lines
-        ]
+        places = [(line.outline.box, line.outline.polygon) for line in lines if line.outline]
+        pages[path.stem] = [(line.text, *place) for line, place in zip(lines, places, strict=True)]
     return pages
 
 
 @pytest.mark.parametrize(
-    ("canvas", "size"),
+    ("version", "canvas", "size"),
     [
-        pytest.param((600, 800), 0, id="canvas as the image"),
-        pytest.param((6000, 8000), 0, id="finer canvas"),
-        pytest.param((6011, 7993), 533, id="odd scale"),
-        pytest.param((61, 83), 0, id="coarser canvas"),
-        pytest.param((666, 888), 0, id="a little finer"),
+        pytest.param(2, (600, 800), 0, id="canvas as the image"),
+        pytest.param(2, (6011, 7993), 533, id="odd scale"),
+        pytest.param(3, (6000, 8000), 0, id="finer canvas"),
+        pytest.param(3, (61, 83), 0, id="coarser canvas"),
+        pytest.param(3, (666, 888), 0, id="a little finer"),
     ],
 )
-@pytest.mark.parametrize("version", [2, 3])
 def test_texts_and_boxes_come_back(archive: Archive, tmp_path: Path, version: int, canvas: Any, size: int) -> None:
     rights: dict[str, Any] = {"rights": "http://creativecommons.org/licenses/by/4.0/"}
     bodies = [image(archive, f"scan{number}", (600, 800), version) for number in (1, 2)]
@@ -82,9 +80,7 @@ def test_texts_and_boxes_come_back(archive: Archive, tmp_path: Path, version: in
     assert {len(lines) for lines in expected.values()} == {3}
     written = json.loads((tmp_path / "iiif" / "manifest.json").read_text("utf-8"))
     single = json.loads((tmp_path / "iiif" / "0001_f__1.json").read_text("utf-8"))
-    assert written["items"][0]["annotations"][0] == {
-        name: value for name, value in single.items() if name != "@context"
-    }
+    assert {**written["items"][0]["annotations"][0], "@context": single["@context"]} == single
     assert [one["id"] for one in written["items"]] == [f"{archive.url}/canvas/{number}" for number in (1, 2)]
     assert (written["rights"], written["requiredStatement"]["value"]) == (rights["rights"], {"ru": ["Архив"]})
 
@@ -92,16 +88,10 @@ def test_texts_and_boxes_come_back(archive: Archive, tmp_path: Path, version: in
     assert found_lines(root) == expected
     assert (index.notes, index.skipped) == ((), ())
     assert index.manifests[0].manifest.attribution == "Архив"
-    dataset = prepare(
-        tmp_path / "iiif" / "manifest.json",
-        tmp_path / "data",
-        split="1/0/0",
-        split_by="text",
-        fetch=replace(LOCAL, size=size),
-    )
-    assert sorted(sample.text for sample in dataset) == sorted(
-        text for lines in expected.values() for text, *_ in lines
-    )
+    options: dict[str, Any] = {"split": "1/0/0", "split_by": "text", "fetch": replace(LOCAL, size=size)}
+    dataset = prepare(tmp_path / "iiif" / "manifest.json", tmp_path / "data", **options)
+    written_texts = [text for lines in expected.values() for text, *_ in lines]
+    assert sorted(sample.text for sample in dataset) == sorted(written_texts)
 
 
 def test_an_image_on_a_part_of_its_canvas_has_its_texts_there(archive: Archive, tmp_path: Path) -> None:
@@ -116,13 +106,8 @@ def test_an_image_on_a_part_of_its_canvas_has_its_texts_there(archive: Archive, 
     target = content["items"][0]["annotations"][0]["items"][0]["target"]["selector"]
     first = target[0] if isinstance(target, list) else target
     left, top, width, height = map(int, first["value"].removeprefix("xywh=").split(","))
-    box = lines[0][1]
-    assert (left, top, width, height) == (
-        1000 + 2 * box[0],
-        500 + 2 * box[1],
-        2 * (box[2] - box[0]),
-        2 * (box[3] - box[1]),
-    )
+    x0, y0, x1, y1 = lines[0][1]
+    assert (left, top, width, height) == (1000 + 2 * x0, 500 + 2 * y0, 2 * (x1 - x0), 2 * (y1 - y0))
     root, _ = fetch_source(tmp_path / "iiif" / "manifest.json", Path("unused"), replace(LOCAL, size=0))
     assert list(found_lines(root).values()) == [lines]
 
@@ -237,8 +222,9 @@ def test_mets_is_read_by_its_physical_pages() -> None:
         parse_mets(b'<mets xmlns="http://www.loc.gov/METS/"/>', "x")
 
 
-@pytest.mark.parametrize("place", ["file", "address", "relative"])
-@pytest.mark.parametrize("format_", ["mets", "mets-page"])
+@pytest.mark.parametrize(
+    ("place", "format_"), [("file", "mets"), ("file", "mets-page"), ("address", "mets-page"), ("relative", "mets")]
+)
 def test_texts_go_into_mets_and_come_back(
     archive: Archive, mets_folder: Path, tmp_path: Path, place: str, format_: str
 ) -> None:

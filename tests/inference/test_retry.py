@@ -18,7 +18,7 @@ from tests.making_models import deepseek_processor
 def read(network: Any, shallow_base: BaseModel, guard: int) -> list[Prediction]:
     generation = Generation(max_new_tokens=96, no_repeat_ngram_size=guard, batch_size=4)
     encoder = deepseek_processor(shallow_base, None, "free_ocr")
-    images = [(f"{place}.png", Image.effect_noise((400 + 90 * place, 40), 60)) for place in range(4)]
+    images = [(f"{place}.png", Image.effect_noise((400 + 90 * place, 40), 60)) for place in range(2)]
     return list(LocalReader(network, encoder, generation, TextPolicy()).read(images))
 
 
@@ -72,4 +72,4 @@ def test_a_successful_retry_is_not_retried_again(shallow_base: BaseModel) -> Non
     network.register_forward_hook(end, with_kwargs=True)
     predictions = read(network, shallow_base, 0)
     assert {(prediction.text, prediction.flags) for prediction in predictions} == {("ну", ("retried",))}
-    assert batches == [4, 4]
+    assert batches == [2, 2]

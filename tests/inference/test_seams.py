@@ -42,7 +42,7 @@ def test_files_of_one_name_in_two_folders_are_each_read(run: RunFolder, tmp_path
     rows = rows_of(tmp_path / "texts.jsonl")
     assert report.images == 3, "the last is named twice"
     assert len({row["text"] for row in rows}) == 3
-    assert [str(row["page"]) for row in rows] == [
+    assert [row["page"] for row in rows] == [
         "scan.png",
         (tmp_path / "b" / "scan.png").as_posix(),
         (tmp_path / "c" / "scan.png").as_posix(),

@@ -37,13 +37,16 @@ def spans(found: ScoredText) -> list[tuple[int, int]]:
     return [(score.start, score.end) for score in found.scores]
 
 
-def test_each_byte_of_a_letter_covers_the_whole_letter() -> None:
-    assert spans(scored(byte_tokenizer(), "aж€")) == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3)]
-
-
-def test_a_token_that_ends_within_a_letter_covers_that_letter() -> None:
-    # `aÐ` is the letter a with the first byte of a Cyrillic one.
-    assert spans(scored(byte_tokenizer("aÐ"), "aжb")) == [(0, 2), (1, 2), (2, 3)]
+@pytest.mark.parametrize(
+    ("longer", "text", "expected"),
+    [
+        pytest.param([], "aж€", [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3)], id="each byte covers its letter"),
+        # `aÐ` is the letter a with the first byte of a Cyrillic one.
+        pytest.param(["aÐ"], "aжb", [(0, 2), (1, 2), (2, 3)], id="a token that ends within a letter covers it"),
+    ],
+)
+def test_tokens_cover_whole_letters(longer: list[str], text: str, expected: list[tuple[int, int]]) -> None:
+    assert spans(scored(byte_tokenizer(*longer), text)) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """From image files to texts."""
 
-import json
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -13,6 +12,7 @@ from PIL import Image
 
 from dsocr.document import parse_points
 from dsocr.inference.confidence import Calibration, Prediction, Scale, Word
+from dsocr.inference.reader import LocalReader
 from dsocr.inference.transcribe import TranscribeReport
 from dsocr.io.work import write_manifest
 from dsocr.layout import DetectOutlines, choose_detector
@@ -25,7 +25,7 @@ from dsocr.runs import SHIPPED_BASES, ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
 from tests.data.making import page_line, page_xml, picture, write
-from tests.inference.reading_pages import transcribe
+from tests.inference.reading_pages import rows_of, transcribe
 from tests.making_models import deepseek_processor
 from tests.raising import raises_code
 
@@ -40,10 +40,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         load_base("nano").network, base="nano", revision=None, target_modules="decoder", r=2, alpha=4, dropout=0.0
     )
     save_adapter(model, run.adapter)
-    generation = Generation(max_new_tokens=30, batch_size=2).as_dict()
+    generation = Generation(max_new_tokens=8, batch_size=2).as_dict()
     ReadingSettings("nano", None, "<image>\nFree OCR.", "wrap", TextPolicy(), generation).save(run.adapter)
     write_manifest(run.adapter)
     return run
+
+
+@pytest.fixture(scope="module")
+def reader(run: RunFolder) -> LocalReader:
+    """The run's network, which takes longer to load than to read a few lines with."""
+    return LocalReader.of_run(run, merged=True)
 
 
 @pytest.fixture
@@ -58,8 +64,8 @@ def scans(tmp_path: Path) -> Path:
 
 def test_every_image_of_a_folder_is_read_in_order(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    report = transcribe(run, [scans], tmp_path / "texts.jsonl", progress=lambda done, total: seen.append((done, total)))
-    rows = [json.loads(line) for line in report.out.read_text(encoding="utf-8").splitlines()]
+    report = transcribe(run, [scans], tmp_path / "texts.jsonl", progress=lambda *now: seen.append(now))
+    rows = rows_of(report.out)
     assert [row["id"] for row in rows] == ["a.png", "b.png", "box/письмо.png"]
     assert rows[0].keys() == {"id", "text", "confidence", "flags", "words", "tokens", "truncated"}
     assert report.images == 3
@@ -67,11 +73,11 @@ def test_every_image_of_a_folder_is_read_in_order(run: RunFolder, scans: Path, t
 
 
 def test_uncertain_lines_are_listed_and_characters_written_on_request(
-    run: RunFolder, scans: Path, tmp_path: Path
+    run: RunFolder, reader: LocalReader, scans: Path, tmp_path: Path
 ) -> None:
     review = tmp_path / "review.txt"
-    out = transcribe(run, [scans], tmp_path / "texts", format=["characters"], review=review).out
-    rows = [json.loads(line) for file in out.rglob("*.jsonl") for line in file.read_text(encoding="utf-8").splitlines()]
+    out = transcribe(run, [scans], tmp_path / "texts", format=["characters"], review=review, reader=reader).out
+    rows = [row for file in out.rglob("*.jsonl") for row in rows_of(file)]
     assert len(rows) == 3
     assert all(len(row["characters"]) == len(row["text"]) for row in rows)
     listed = [line.split("\t") for line in review.read_text(encoding="utf-8").splitlines()]
@@ -80,21 +86,24 @@ def test_uncertain_lines_are_listed_and_characters_written_on_request(
     assert unflagged == sorted(unflagged)
     with raises_code("output-exists"):
         transcribe(run, [scans], tmp_path / "others.txt", review=review)
-    transcribe(run, [scans], tmp_path / "others.txt", review=tmp_path / "next.txt", first=2)
+    transcribe(run, [scans], tmp_path / "others.txt", review=tmp_path / "next.txt", first=2, reader=reader)
     assert len((tmp_path / "next.txt").read_text(encoding="utf-8").splitlines()) == 2
     with raises_code("option-invalid"):
         transcribe(run, [scans], tmp_path / "more.txt", first=2)
 
 
-def test_checking_is_estimated_where_the_confidences_were_fitted(run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    assert transcribe(run, [scans], tmp_path / "plain.txt", review=tmp_path / "plain_review.txt").estimated_cer is None
+def test_checking_is_estimated_where_the_confidences_were_fitted(
+    run: RunFolder, reader: LocalReader, scans: Path, tmp_path: Path
+) -> None:
+    plain = transcribe(run, [scans], tmp_path / "plain.txt", review=tmp_path / "plain_review.txt", reader=reader)
+    assert plain.estimated_cer is None
     fitted = RunFolder(tmp_path / "run")
     shutil.copytree(run.path, fitted.path)
     Calibration(Scale(1.0, 0.0), Scale(1.0, 0.0), Scale(1.0, -0.5), lines=60).save(fitted.adapter)
-    assert transcribe(fitted, [scans], tmp_path / "unlisted.jsonl").estimated_cer is None
+    assert transcribe(fitted, [scans], tmp_path / "unlisted.jsonl", reader=reader).estimated_cer is None
     review = tmp_path / "review.txt"
     seen = transcribe(fitted, [scans], tmp_path / "texts.jsonl", review=review).estimated_cer
-    rows = [json.loads(line) for line in (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = rows_of(tmp_path / "texts.jsonl")
     errors = sum((1 - row["confidence"]) * len(row["text"]) for row in rows)
     assert seen is not None
     assert seen.cer == pytest.approx(errors / sum(len(row["text"]) for row in rows), abs=1e-3)
@@ -102,16 +111,17 @@ def test_checking_is_estimated_where_the_confidences_were_fitted(run: RunFolder,
 
 
 def test_no_cer_is_estimated_for_pages_unlike_those_of_the_calibration(
-    run: RunFolder, scans: Path, tmp_path: Path
+    run: RunFolder, reader: LocalReader, scans: Path, tmp_path: Path
 ) -> None:
-    for number in range(5):
+    for number in range(2):
         shutil.copy(scans / "a.png", scans / f"{number}.png")
     fitted = RunFolder(tmp_path / "run")
     shutil.copytree(run.path, fitted.path)
     reports = []
     for name, quantiles in (("like", (0.0, 1.0)), ("unlike", (0.0, 0.01))):
         Calibration(lines=60, line_quantiles=quantiles).save(fitted.adapter)
-        reports.append(transcribe(fitted, [scans], tmp_path / f"{name}.txt", review=tmp_path / f"{name}_review.txt"))
+        review = tmp_path / f"{name}_review.txt"
+        reports.append(transcribe(fitted, [scans], tmp_path / f"{name}.txt", review=review, reader=reader))
     like, unlike = reports
     assert like.estimated_cer is not None
     assert (like.confidence_distance, like.unlike_calibration) == (0.0, False)
@@ -191,5 +201,5 @@ def test_narrow_columns_are_looked_at_again_where_tables_are_asked_for(
         return choose_detector(segmenter)
 
     monkeypatch.setattr("dsocr.inference.transcribe.choose_detector", choose)
-    transcribe(run, [scans], tmp_path / "texts.jsonl", tables=tables)
+    transcribe(run, [scans], tmp_path / "texts.jsonl", tables=tables, reader=OneWord())
     assert asked == (["ppocr"] if tables else [])

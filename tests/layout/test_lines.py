@@ -1,6 +1,5 @@
 """Lines are made from a text detector's probabilities, in reading order; the shipped one finds drawn lines."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,34 +10,27 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.data.layouts import box_overlaps
 from dsocr.document import Outline
+from dsocr.images import encode_image
 from dsocr.layout import choose_segmenter
 from dsocr.layout.lines import find_lines, reading_outlines
 from tests.raising import raises_code
 
-WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs", "and", "many", "other", "things"]
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs", "and"]
 
 
-def page(
-    lines: int = 8, columns: int = 1, *, ruled: bool = False, skew: float = 0.0, paper: int = 245
-) -> tuple[Image.Image, list[tuple[int, int, int, int]]]:
-    """A page of drawn text and the boxes of its lines, column by column."""
-    width, pitch = 500 * columns + 200, 60
-    image = Image.new("L", (width, 200 + pitch * lines), paper)
-    drawing = ImageDraw.Draw(image)
-    font = ImageFont.load_default(34)
-    if ruled:
-        for line in range(lines + 3):
-            drawing.line((20, 120 + pitch * line, width - 20, 120 + pitch * line), fill=paper - 60, width=2)
+def draw_page() -> tuple[Image.Image, list[tuple[float, float, float, float]]]:
+    """Two columns of text on grey ruled paper, and the boxes of the lines, column by column."""
+    image = Image.new("L", (1200, 500), 120)
+    drawing, font = ImageDraw.Draw(image), ImageFont.load_default(34)
+    for top in range(120, 500, 60):
+        drawing.line((20, top, 1180, top), fill=60, width=2)
     boxes = []
-    for column in range(columns):
-        for line in range(lines):
-            text = " ".join(WORDS[(line + place + column) % len(WORDS)] for place in range(5))
-            place = (100 + 560 * column, 80 + pitch * line)
-            drawing.text(place, text, fill=40, font=font)
-            boxes.append(tuple(map(int, drawing.textbbox(place, text, font=font))))
-    if skew:
-        image = image.rotate(skew, Image.Resampling.BICUBIC, fillcolor=paper)
-    return image, boxes  # type: ignore[return-value]
+    for left in (100, 660):
+        for line in range(5):
+            text = " ".join(WORDS[line : line + 5])
+            drawing.text((left, 80 + 60 * line), text, fill=40, font=font)
+            boxes.append(drawing.textbbox((left, 80 + 60 * line), text, font=font))
+    return image, boxes
 
 
 Bar = tuple[int, int, int]
@@ -52,14 +44,10 @@ def probabilities(*bars: Bar, value: float = 0.9) -> NDArray[np.float32]:
     return found
 
 
-def found_bars(found: NDArray[np.float32], scale: int = 1) -> list[Bar]:
+def found_bars(found: NDArray[np.float32]) -> list[Bar]:
     """The lines that are found, each as the bar that it was made from."""
-    lines = find_lines(found, (480 * scale, 320 * scale))
-    bars = []
-    for line in lines:
-        (left, row), *_, (right, _) = line.outline.baseline
-        bars.append((round(left / scale), round(right / scale) + 1, round(row / scale) - 4))
-    return bars
+    baselines = [line.outline.baseline for line in find_lines(found, (480, 320))]
+    return [(left, right + 1, row - 4) for (left, row), *_, (right, _) in baselines]
 
 
 LEFT: list[Bar] = [(20, 200, 60 + 30 * number) for number in range(5)]
@@ -73,7 +61,6 @@ RIGHT: list[Bar] = [(240, 460, 60 + 30 * number) for number in range(5)]
         pytest.param([(20, 400, 100)], [(20, 400, 100)], id="one piece"),
         pytest.param([(20, 100, 100), (115, 400, 103)], [(20, 400, 100)], id="words of a line"),
         pytest.param([(20, 100, 100), (115, 400, 130)], [(20, 100, 100), (115, 400, 130)], id="two lines"),
-        pytest.param([(200, 400, 103), (20, 140, 100)], [(20, 140, 100), (200, 400, 103)], id="a wide gap"),
         pytest.param([(200, 400, 98), (20, 140, 100)], [(20, 140, 100), (200, 400, 98)], id="a wide gap, rising"),
         pytest.param(RIGHT + LEFT, LEFT + RIGHT, id="two columns"),
         pytest.param([*RIGHT, *LEFT, (20, 460, 20)], [(20, 460, 20), *LEFT, *RIGHT], id="a heading above columns"),
@@ -140,25 +127,21 @@ def test_line_images_reach_towards_the_next_line_where_there_is_room(pitch: int,
 def test_text_along_the_side_is_a_sideways_line() -> None:
     found = probabilities(*RIGHT)
     found[50:250, 30:40] = 0.9
-    sideways = [line for line in find_lines(found, (480, 320)) if line.outline.box[2] < 100]
-    (line,) = sideways
+    (line,) = (line for line in find_lines(found, (480, 320)) if line.outline.box[2] < 100)
     (x0, y0), (x1, y1) = line.outline.baseline
     assert x0 == x1
     assert y0 > y1
 
 
-@pytest.mark.parametrize("value", [0.0, 0.2, 0.4], ids=["nothing", "improbable", "uncertain"])
+@pytest.mark.parametrize("value", [0.2, 0.4], ids=["improbable", "uncertain"])
 def test_pages_without_text(value: float) -> None:
     with raises_code("no-lines-found"):
         find_lines(probabilities(*LEFT, value=value), (480, 320))
 
 
-@pytest.mark.parametrize("options", [{"ruled": True}, {"columns": 2}, {"paper": 120}])
-def test_shipped_detector_finds_every_drawn_line(options: dict[str, int]) -> None:
-    image, boxes = page(**options)  # type: ignore[arg-type]
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    found = [line.outline for line in choose_segmenter("ppocr")(file.getvalue(), "p")]
+def test_shipped_detector_finds_every_drawn_line() -> None:
+    image, boxes = draw_page()
+    found = [line.outline for line in choose_segmenter("ppocr")(encode_image(image, "PNG").content, "p")]
     assert len(found) == len(boxes)
     assert all(
         box_overlaps(outline.box, np.array([box])) > 0.5 for outline, box in zip(found, boxes, strict=True) if outline

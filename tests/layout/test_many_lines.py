@@ -11,7 +11,7 @@ from dsocr.layout.lines import find_lines, reading_outlines
 Bar = tuple[int, int, int]
 """First column, column after the last, and first row of a piece of text 6 rows high."""
 THICKNESS = 6
-SIZE = (960, 640)
+SIZE = (960, 400)
 
 
 def draw_bars(seed: int, gaps: tuple[int, int]) -> list[Bar]:
@@ -52,13 +52,13 @@ def join_plainly(bars: list[Bar]) -> Iterator[tuple[int, int]]:
         yield line[0][0], line[-1][1] - 1
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_pieces_of_many_lines_are_joined(seed: int) -> None:
     bars = draw_bars(seed, gaps=(4, 26))
     lines = [line.outline.baseline for line in find_lines(page_of(bars), SIZE)]
     expected = sorted(join_plainly(bars))
     assert sorted((line[0][0], line[-1][0]) for line in lines) == expected
-    assert 100 < len(expected) < len(bars)
+    assert 60 < len(expected) < len(bars)
 
 
 def split_plainly(lines: list[Outline]) -> list[list[Outline]] | None:
@@ -93,9 +93,9 @@ def order_plainly(lines: list[Outline]) -> list[Outline]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_many_lines_are_put_in_order(seed: int) -> None:
-    columns = [(260 * column + 20 + 8 * (row % 5), row) for column in range(3) for row in range(60, 420, 15)]
+    columns = [(260 * column + 20 + 8 * (row % 5), row) for column in range(3) for row in range(60, 330, 15)]
     bars = [(left, left + 150 + (row + seed) % 60, row) for left, row in columns]
-    heading = [(200, 400, 20), (210, 420, 36), (500, 700, 450), (480, 690, 466)]
+    heading = [(200, 400, 20), (210, 420, 36), (500, 700, 360), (480, 690, 376)]
     lines = [line.outline for line in find_lines(page_of(bars + heading[: seed + 2]), SIZE)]
     assert lines == order_plainly(lines[::-1])
     assert len(lines) == len(bars) + seed + 2
@@ -103,7 +103,7 @@ def test_many_lines_are_put_in_order(seed: int) -> None:
 
 def test_a_line_has_room_whatever_else_is_on_the_page() -> None:
     lines = [line.outline for line in find_lines(page_of(draw_bars(0, gaps=(20, 40))), SIZE)]
-    for line, heightened in list(zip(lines, reading_outlines(lines), strict=True))[::20]:
+    for line, heightened in list(zip(lines, reading_outlines(lines), strict=True))[::40]:
         (left, top, right, bottom), close = line.box, 60
         near = [
             other
