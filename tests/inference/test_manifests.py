@@ -31,8 +31,7 @@ LOCAL = FetchOptions(private=True, delay=0.0, timeout=5.0)
 @pytest.fixture(autouse=True)
 def ink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are found by their ink, which needs no network."""
-    for module in ("layout", "workbench.archive"):
-        monkeypatch.setattr(f"dsocr.{module}.detect_lines", find_bars)
+    monkeypatch.setattr("dsocr.layout.detect_lines", find_bars)
 
 
 def read(source: str | Path, out: Path, format_: str, size: int = 0, **options: Any) -> TranscribeReport:
