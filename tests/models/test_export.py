@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from dsocr.models.adapters import WEIGHTS, load_adapter
 from dsocr.models.base_folder import INDEX, SINGLE, find_base, tensor_shapes, tensor_types, weight_files
 from dsocr.models.export import export_merged, write_shards
-from dsocr.models.loading import load_base
+from dsocr.models.loading import Base, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from tests.making_models import logits, make_run, write_first
 from tests.raising import raises_code
@@ -118,6 +118,16 @@ def test_the_other_files_come_along_and_code_does_not(run: RunFolder, bases: dic
     assert names == plain | {"model.safetensors", "README.md", "manifest.json", "reading.json", "provenance.json"}
     assert all((folder / name).read_bytes() == (tmp_path / "merged" / name).read_bytes() for name in plain)
     assert ReadingSettings.load(tmp_path / "merged") == ReadingSettings.load(run.adapter)
+
+
+def test_a_merged_model_in_several_files_is_read_itself(run: RunFolder, tmp_path: Path) -> None:
+    export_merged(run, tmp_path / "merged")
+    weights = tmp_path / "merged" / SINGLE
+    weight_map = dict.fromkeys(
+        tensor_shapes(weights.parent), weights.rename(weights.with_name("part.safetensors")).name
+    )
+    weights.with_name(INDEX).write_text(json.dumps({"weight_map": weight_map}), encoding="utf-8")
+    assert Base.of_adapter(weights.parent).folder == weights.parent
 
 
 def test_a_merged_model_is_a_base_to_export_from(run: RunFolder, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from dsocr.errors import ConfigError, ModelError
 from dsocr.io.work import MANIFEST
 from dsocr.models import ctc, deepseek_ocr, encoder_decoder, image_text_to_text
 from dsocr.models.base_folder import (
+    INDEX,
     OWN_FILES,
     SINGLE,
     Attention,
@@ -113,7 +114,7 @@ class Base:
         Raises RunError if the settings to read with are damaged, ModelError if the base is not found.
         """
         settings = ReadingSettings.load(adapter)
-        if (adapter / SINGLE).is_file():
+        if any((adapter / name).is_file() for name in (SINGLE, INDEX)):
             return cls.find(str(adapter))
         with explain_missing_base(adapter):
             return cls.find(settings.base, settings.base_revision)
