@@ -53,11 +53,7 @@ def main() -> None:
     for name, lines in judged.items():
         others = [line for other, read in judged.items() if other != name for line in read]
         report = CalibrationReport.compute(fit_calibration(others), lines, dataset=name, split=Split.TEST)
-        word = report.kinds["word"]
-        print(
-            f"{name}: {len(lines)} lines, CER {report.cer:.1%}, words {word.count}, ECE {word.after:.3f}",
-            flush=True,
-        )
+        print(f"{name}: {len(lines)} lines, CER {report.cer:.1%}, ECE of words {report.kinds['word'].after:.3f}")
     fit_calibration([line for read in judged.values() for line in read]).save(arguments.base)
 
 

@@ -21,7 +21,7 @@ from contextlib import ExitStack, closing, contextmanager
 from html import unescape
 from itertools import product
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
@@ -42,14 +42,6 @@ REGISTER, SEED = Look("revision", "full", rows=7, skew=1.5, titled=False), 5
 
 Scheme = Literal["light", "dark"]
 Text = Callable[[str], str]
-
-
-class How(TypedDict):
-    """The window that a view is drawn in."""
-
-    width: int
-    scheme: Scheme
-    language: Language
 
 
 def press(keys: str) -> Callable[[Page, Text], None]:
@@ -149,24 +141,12 @@ def serving(source: Path, run: str, accept: Callable[[CorrectionStore], None]) -
         server.wait(60)
 
 
-@contextmanager
-def serving_letters(folder: Path) -> Iterator[str]:
-    """A workbench over a copy of the first pages, in which some lines are accepted; yields its address."""
-    texts = copy_pages(folder / "copiste")
-    with serving(folder / "copiste", "small", lambda store: accept_lines(store, texts)) as address:
-        yield address
-
-
-@contextmanager
-def serving_register(folder: Path) -> Iterator[str]:
-    """A workbench over a page of a register with its table; yields its address."""
+def draw_register_page(source: Path) -> None:
+    """Draw a page of a register and its table."""
     image, page = draw_register(REGISTER, SEED)
-    source = folder / "register"
     source.mkdir()
     image.save(source / page.image, quality=90)
     (source / f"{page.name}.xml").write_bytes(serialize(page_document(page)[0]))
-    with serving(source, "none", lambda store: None) as address:
-        yield address
 
 
 def answers(port: int) -> bool:
@@ -175,9 +155,7 @@ def answers(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def draw(
-    browser: Browser, address: str, out: Path, name: str, *, width: int, scheme: Scheme, language: Language
-) -> None:
+def draw(browser: Browser, address: str, out: Path, name: str, width: int, scheme: Scheme, language: Language) -> None:
     """Draw one view in a window of its own."""
     size: ViewportSize = {"width": width, "height": HEIGHTS.get(width, 900)}
     with closing(browser.new_context(viewport=size, color_scheme=scheme)) as context:
@@ -202,31 +180,26 @@ def main() -> None:
     parser.add_argument("--schemes", nargs="+", default=["light", "dark"])
     parser.add_argument("--languages", nargs="+", default=["en"])
     parser.add_argument("--views", nargs="+", default=list(VIEWS), choices=list(VIEWS))
-    parser.add_argument("--address", help="of a running workbench, instead of one that is started")
     parser.add_argument("--docs", action="store_true", help="replace the pictures of the documentation too")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        addresses = {
-            name: options.address or stack.enter_context(serve(folder))
-            for name, serve in {"letters": serving_letters, "register": serving_register}.items()
-            if any((view == "tables") == (name == "register") for view in options.views)
-        }
+        texts = copy_pages(folder / "copiste")
+        draw_register_page(folder / "register")
+        letters = serving(folder / "copiste", "small", lambda store: accept_lines(store, texts))
+        register = serving(folder / "register", "none", lambda store: None)
+        addresses = dict.fromkeys(VIEWS, stack.enter_context(letters)) | {"tables": stack.enter_context(register)}
         program = next(filter(None, map(shutil.which, PROGRAMS)), None)
         browser = stack.enter_context(sync_playwright()).chromium.launch(executable_path=program, args=["--no-sandbox"])
         stack.callback(browser.close)
-        for width, scheme, language in product(options.widths, options.schemes, options.languages):
-            how: How = {"width": width, "scheme": scheme, "language": language}
-            for name in options.views:
-                draw(browser, addresses["register" if name == "tables" else "letters"], options.out, name, **how)
+        for name, *window in product(options.views, options.widths, options.schemes, options.languages):
+            draw(browser, addresses[name], options.out, name, *window)
     if options.docs:
         for name in options.views:
             picture = Image.open(options.out / f"{name}-1400-light-en.png").convert("RGB")
-            name = name if name == "workbench" else f"workbench_{name}"
-            picture.quantize(96, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE).save(
-                DOCS / f"{name}.png", optimize=True
-            )
+            target = DOCS / f"{name if name == 'workbench' else f'workbench_{name}'}.png"
+            picture.quantize(96, Image.Quantize.MAXCOVERAGE, 2, dither=Image.Dither.NONE).save(target, optimize=True)
 
 
 if __name__ == "__main__":
