@@ -238,7 +238,7 @@ def small_config(small_dataset: Path, shallow: str, tmp_path: Path) -> RunConfig
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A base of one layer, with dropout, all of which is trained in no time."""
+    """A base of one layer, with dropout, trained whole in no time."""
     from tests.models.toy_family import write_base
 
     return str(write_base(tmp_path_factory.mktemp("toy") / "base", dropout=0.2))

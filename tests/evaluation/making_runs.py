@@ -19,7 +19,7 @@ Reader = Callable[[int, Sample], ReadText]
 
 @dataclass(frozen=True)
 class Line:
-    """A line of which only writer and page matter."""
+    """A line; only its writer and page matter."""
 
     writer: str | None = None
     page: str | None = None
