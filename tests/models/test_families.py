@@ -210,7 +210,15 @@ def test_is_scored_read_served_and_exported(
     assert served.text == text
 
     dsocr.export(run.path, tmp_path / "out", form="merged")
-    assert dsocr.load(tmp_path / "out").read(image).text == text
+    # Next to untrained, the texts of a network change with the last digit of a sum.
+    samples = lines_of(small_dataset, 2, Split.TEST)
+    merged, beside = (
+        losses(reader.network, reader.processor, samples)
+        for reader in (
+            LocalReader.of_run(RunFolder(folder), precision="fp32") for folder in (tmp_path / "out", run.path)
+        )
+    )
+    assert merged == pytest.approx(beside, abs=1e-4)
     assert f"`{name}`" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
