@@ -73,6 +73,11 @@ def test_other_settings_are_refused_and_with_overwrite_trained_again_but_for_the
 ) -> None:
     pretended = Pretended()
     pretended.forecast(small_config)
+    made = RunFolder(small_config.output).provenance
+    made.write_text('{"dataset": {"train": "of an earlier state"}}', encoding="utf-8")
+    with raises_code("other-dataset"):
+        pretended.forecast(small_config)
+    made.unlink()
     other = changed(small_config, training={"learning_rate": 1e-3})
     with raises_code("other-settings"):
         pretended.forecast(other)
