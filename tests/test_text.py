@@ -83,6 +83,7 @@ ARCHIVE = TextPolicy(struck="strip", unclear="strip", hyphen_signs="hyphen", lin
         pytest.param("Ð\x9fÑ\x80Ð¸Ð²ÐµÑ\x82", "Привет", id="read as Latin-1"),
         pytest.param("№ 5: РјРёСЂ и мир", "№ 5: мир и мир", id="a part of the text"),
         pytest.param("cafÃ© Ã©tÃ©", "café été", id="French"),
+        pytest.param("un cafÃ©", "un café", id="one letter that says how it was misread"),
         pytest.param("СССР» и Рё", "СССР» и Рё", id="one letter proves nothing"),
         pytest.param("Ёлка «в лесу» — №5, été", "Ёлка «в лесу» — №5, été", id="a text that is right"),
     ],

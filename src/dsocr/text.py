@@ -60,8 +60,8 @@ def repair_mojibake(text: str) -> str:
     """Decode UTF-8 that was read as cp1251, cp1252 or Latin-1.
 
     Only if misreading the result again gives exactly this text, and the result is Cyrillic or Latin. The whole text is
-    tried first, then each run of non-ASCII characters; a run that becomes a single letter proves nothing. References
-    such as `&amp;` become the signs that they stand for.
+    tried first, then each run of non-ASCII characters; a run that becomes a single letter proves nothing unless it is
+    such as `Ã©`. References such as `&amp;` become the signs that they stand for.
     """
     text = _ESCAPED.sub(lambda reference: html.unescape(reference[0]), text)
     if text.isascii():
@@ -77,7 +77,8 @@ def _decode_again(text: str) -> str | None:
             continue
         high = [character for character in decoded if ord(character) > 127]
         letters = [character for character in high if _is_european(character)]
-        if len(high) >= 2 and letters and all(letter in _COMMON_SIGNS or _is_european(letter) for letter in high):
+        is_proof = len(high) >= 2 or (text[0] == "Ã" and text[1] not in "«»“”‘’")
+        if is_proof and letters and all(letter in _COMMON_SIGNS or _is_european(letter) for letter in high):
             return decoded
     return None
 
