@@ -24,11 +24,11 @@ from transformers import logging
 
 from dsocr.models.adapters import (
     WEIGHTS,
+    adapter_files,
     adapter_tensors,
     attach_adapter,
     layers_without_gradient,
     load_adapter,
-    save_adapter,
 )
 from dsocr.models.base_folder import tensor_shapes, tensor_types
 from dsocr.models.deepseek_ocr import DeepseekProcessor, find_prompt
@@ -278,7 +278,8 @@ def _save_run(model: PeftModel, task: Task, scope: str, loss: float) -> None:
     run = task.run(scope)
     shutil.rmtree(run.path, ignore_errors=True)
     run.adapter.mkdir(parents=True)
-    save_adapter(model, run.adapter)
+    for name, content in adapter_files(model):
+        (run.adapter / name).write_bytes(content)
     generation = Generation().as_dict()
     ReadingSettings(str(task.base), None, find_prompt(PROMPT), RESOLUTION, TextPolicy(), generation).save(run.adapter)
     saved = {"loss": loss, "digests": _digests(adapter_tensors(model))}

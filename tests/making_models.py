@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from peft import PeftModel
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -158,6 +159,12 @@ def _write_tokenizer(folder: Path) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "LlamaTokenizer", "bos_token": BEGIN, "eos_token": END, "pad_token": PAD}
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def save_adapter(model: PeftModel, folder: Path) -> None:
+    """Write an adapter into an existing folder."""
+    for name, content in adapter_files(model):
+        (folder / name).write_bytes(content)
 
 
 def make_run(

@@ -16,7 +16,7 @@ from dsocr.inference.reader import LocalReader
 from dsocr.inference.transcribe import TranscribeReport
 from dsocr.io.work import write_manifest
 from dsocr.layout import DetectOutlines, choose_detector
-from dsocr.models.adapters import attach_adapter, save_adapter
+from dsocr.models.adapters import attach_adapter
 from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
@@ -26,7 +26,7 @@ from dsocr.text import TextPolicy
 from tests.conftest import draw_line
 from tests.data.making import page_line, page_xml, picture, write
 from tests.inference.reading_pages import rows_of, transcribe
-from tests.making_models import deepseek_processor
+from tests.making_models import deepseek_processor, save_adapter
 from tests.raising import raises_code
 
 

@@ -22,14 +22,13 @@ from dsocr.models.adapters import (
     layers_without_gradient,
     load_adapter,
     omitted_layers,
-    save_adapter,
     scaled_config,
     vision_parameters,
 )
 from dsocr.models.export import merge
 from dsocr.models.loading import load_base
 from dsocr.models.token_batches import collate
-from tests.making_models import deepseek_processor
+from tests.making_models import deepseek_processor, save_adapter
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code
 

@@ -11,7 +11,7 @@ from PIL import Image
 from dsocr.errors import ModelError
 from dsocr.inference.reader import LocalReader
 from dsocr.io.work import write_manifest
-from dsocr.models.adapters import attach_adapter, save_adapter
+from dsocr.models.adapters import attach_adapter
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
@@ -19,6 +19,7 @@ from dsocr.server import adapter_name
 from dsocr.server.engine import ServedModels
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
+from tests.making_models import save_adapter
 
 GENERATION = Generation(max_new_tokens=4, batch_size=2).as_dict()
 SETTINGS = ReadingSettings("nano", None, "<image>\nFree OCR.", "wrap", TextPolicy(), GENERATION)

@@ -115,14 +115,8 @@ def _add_lora(network: PreTrainedModel, config: LoraConfig) -> PeftModel:
         return get_peft_model(network, config)
 
 
-def save_adapter(model: PeftModel, folder: Path) -> None:
-    """Write the adapter's config and weights into an existing folder, as this package, PEFT and vLLM read them."""
-    for name, content in adapter_files(model):
-        (folder / name).write_bytes(content)
-
-
 def adapter_files(model: PeftModel) -> Iterator[tuple[str, bytes]]:
-    """Yield the names and contents of the files that `save_adapter` writes."""
+    """Yield the names and contents of an adapter's config and weights, as this package, PEFT and vLLM read them."""
     config = model.peft_config["default"].to_dict() | {"inference_mode": True}
     content = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
     yield CONFIG, (json.dumps(content, indent=2) + "\n").encode()
