@@ -80,7 +80,7 @@ def compare(
         split: Split that they are of; the first run's if not given, else test.
         missing: What a line without a prediction is: an error, or an empty text.
         pages: Compare whole pages, whatever lines a tool found and in which order.
-        columns: Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable.
+        columns: Column of a table of predictions, as id=NAME or text=NAME; repeatable.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
         output: Page.html, or a folder for the page, numbers and changed lines.
         overwrite: Replace what an earlier command wrote there.
