@@ -15,6 +15,7 @@ import dsocr
 from dsocr.config import RunConfig, load_config
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.reader import LocalReader
+from dsocr.job import resolve
 from dsocr.models.adapters import WEIGHTS
 from dsocr.models.base_folder import find_base
 from dsocr.models.loading import load_base
@@ -262,10 +263,11 @@ def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
     small_config: RunConfig, shallow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str | None] = []
+    latest = "c0ffee"
 
     def fetched(name: str, revision: str | None) -> tuple[Path, str]:
         asked.append(revision)
-        return Path(shallow), "c0ffee"
+        return Path(shallow), revision or latest
 
     monkeypatch.setattr("dsocr.models.base_folder.fetch_model", fetched)
     config = changed(small_config, base="somebody/nano", training={"max_steps": 2}, validation={"max_samples": 1})
@@ -281,6 +283,11 @@ def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
     adapter = json.loads((run.adapter / "adapter_config.json").read_text(encoding="utf-8"))
     assert (adapter["base_model_name_or_path"], adapter["revision"]) == ("somebody/nano", "c0ffee")
     assert json.loads(run.provenance.read_text(encoding="utf-8"))["base_revision"] == "c0ffee"
+
+    latest = "decade"
+    job = resolve(changed(config, output=run.path.with_name("later")))
+    begun = job.with_run(run.path)  # as one of several runs
+    assert [of.base and of.base.revision for of in (job, begun)] == ["decade", "c0ffee"]
 
 
 @pytest.mark.parametrize(
