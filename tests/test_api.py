@@ -168,6 +168,9 @@ def test_a_run_is_evaluated_read_with_and_exported(small_run: RunFolder, small_d
     image = next(iter(Dataset.open(small_dataset))).image
     alone, (first, second) = reader.read(image), reader.read([str(image), Image.open(str(image))])
     assert alone.text == first.text == second.text
+    grey = Image.open(str(image)).convert("L")
+    twelve_bits = Image.fromarray(np.asarray(grey).astype(np.uint16) * 16)
+    assert reader.read(twelve_bits).confidence == pytest.approx(reader.read(grey).confidence, rel=0.1)
     report = reader.transcribe(small_dataset / "test", tmp_path / "texts.jsonl", review=tmp_path / "review.txt")
     rows = [json.loads(line) for line in (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
     assert report.lines == len(rows) == 4

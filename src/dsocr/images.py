@@ -85,6 +85,7 @@ _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2
 _MAX_PREVIEW_SKEW = 0.05
 
 _ORIENTATION = 0x0112
+_PHOTOMETRIC = 0x0106
 _TILE_SIDES = (0x0142, 0x0143)
 _SIDEWAYS = range(5, 9)
 """EXIF orientations that swap width and height."""
@@ -232,7 +233,7 @@ def decode_image(
                 raise DataError(message, code="image-frames", where=name, hint=hint)
             loaded = _load(file, data)
             turn = _TRANSPOSE.get(file.getexif().get(_ORIENTATION, 1))
-            image = _eight_bit(loaded if turn is None else loaded.transpose(turn))
+            image = eight_bit(loaded if turn is None else loaded.transpose(turn))
             return DecodedImage(image, "JPEG" if file.format == "MPO" else str(file.format), as_stored=image is file)
     except UnidentifiedImageError:
         message = f"the file is not an image in a supported format ({', '.join(FORMATS)})"
@@ -310,8 +311,8 @@ def _has_only_previews(file: Image.Image) -> bool:
     return not has_other
 
 
-def _eight_bit(image: Image.Image) -> Image.Image:
-    """Convert to RGB or L, with white in place of transparency."""
+def eight_bit(image: Image.Image) -> Image.Image:
+    """Convert an image in memory to RGB or L, with white in place of transparency."""
     if image.mode.startswith("I") or image.mode == "F":
         return _from_deep_grey(image)
     if image.has_transparency_data:
@@ -326,19 +327,27 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return image.convert("L" if image.mode == "1" else "RGB")
 
 
+_WHITES = (255.0, 1023.0, 4095.0, 16383.0, 65535.0)
+"""White of a grey image with 8, 10, 12, 14 and 16 bits."""
+
+
 def _from_deep_grey(image: Image.Image) -> Image.Image:
-    """Scale grey of 16 or 32 bits to 8 bits, where Pillow would clip; in 32 bits, white is the brightest pixel's."""
-    white = 65535.0
-    if not image.mode.startswith("I;16"):
-        brightest = float(image.getextrema()[1])  # type: ignore[arg-type]
-        levels = (1.0, 255.0, 65535.0) if image.mode == "F" else (255.0, 65535.0)
-        white = next((level for level in levels if brightest <= level), brightest)
+    """Scale grey of up to 32 bits to 8, where Pillow would clip.
+
+    Scanners store 10, 12 or 14 bits in a file of 16, so white is that of the fewest bits that hold the brightest pixel;
+    beyond 16 bits it is the brightest pixel itself. TIFF files whose white is 0 are inverted.
+    """
+    whites = (1.0, *_WHITES) if image.mode == "F" else _WHITES
+    brightest = max(float(np.asarray(image.crop(box)).max()) for box in _strips(image))
+    white = next((level for level in whites if brightest <= level), brightest)
+    is_negative = getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0
     grey = Image.new("L", image.size)
     for box in _strips(image):
         values = np.asarray(image.crop(box)).astype(np.float32)
         if not np.isfinite(values).all():
             raise ValueError("some pixels are not finite numbers")
-        grey.paste(Image.fromarray(np.clip(values * (255.0 / white) + 0.5, 0, 255).astype(np.uint8)), box)
+        shades = np.clip(values * (255.0 / white) + 0.5, 0, 255).astype(np.uint8)
+        grey.paste(Image.fromarray(255 - shades if is_negative else shades), box)
     return grey
 
 
@@ -442,7 +451,7 @@ Automatic outlines cut through accents and descenders. On 150 lines of 300 dpi p
 with a margin of 6 pixels (median 0.40 % of its length; 0.51 % at 0 pixels, 0.52 % at 12, where other lines begin).
 """
 
-CROP_VERSION = 2
+CROP_VERSION = 3
 """Increase when the same image and outlines give other pixels, so that cached crops are not reused."""
 
 _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png"}

@@ -75,6 +75,7 @@ def palette_with_transparency() -> Image.Image:
     return image
 
 
+TWELVE_BITS = Image.fromarray(np.array([[0, 2048, 4095]], dtype=np.uint16))
 BIG_ENDIAN = Image.frombytes("I;16B", (3, 1), np.array([0, 32768, 65535], dtype=">u2").tobytes())
 
 
@@ -84,6 +85,13 @@ BIG_ENDIAN = Image.frombytes("I;16B", (3, 1), np.array([0, 32768, 65535], dtype=
         pytest.param(deep([0, 32768, 65535], np.uint16, "PNG"), "L", [0, 128, 255], id="16-bit PNG"),
         pytest.param(deep([0, 32768, 65535], np.uint16), "L", [0, 128, 255], id="16-bit TIFF"),
         pytest.param(stored(BIG_ENDIAN, "TIFF"), "L", [0, 128, 255], id="16-bit big-endian"),
+        pytest.param(deep([0, 100, 255], np.uint16), "L", [0, 100, 255], id="16-bit holding 8 bits"),
+        pytest.param(deep([0, 512, 1023], np.uint16, "PNG"), "L", [0, 128, 255], id="10 bits in a PNG"),
+        pytest.param(deep([0, 2048, 4095], np.uint16), "L", [0, 128, 255], id="12 bits in a TIFF"),
+        pytest.param(deep([0, 2048, 3500], np.uint16, "PNG"), "L", [0, 128, 218], id="12 bits, a dark scan"),
+        pytest.param(deep([8000, 16383], np.uint16), "L", [125, 255], id="14 bits, a bright scan"),
+        pytest.param(stored(TWELVE_BITS, "TIFF", tiffinfo={262: 0}), "L", [255, 127, 0], id="12 bits, white is 0"),
+        pytest.param(deep([0, 2048, 4095], np.int32), "L", [0, 128, 255], id="32-bit holding 12 bits"),
         pytest.param(deep([0, 100, 255], np.int32), "L", [0, 100, 255], id="32-bit holding 8 bits"),
         pytest.param(deep([0, 32768, 65535], np.int32), "L", [0, 128, 255], id="32-bit holding 16 bits"),
         pytest.param(deep([-5, 0, 100_000], np.int32), "L", [0, 0, 255], id="32-bit beyond 16 bits"),

@@ -21,7 +21,7 @@ from dsocr.formats.documents import line_row
 from dsocr.formats.format import Format
 from dsocr.formats.registers import REGISTERS
 from dsocr.formats.xml import preferred_layer
-from dsocr.images import open_image
+from dsocr.images import eight_bit, open_image
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader, choose_engine
 from dsocr.inference.inputs import (
@@ -464,7 +464,7 @@ class Reader:
         if self._reads_lines and guess_shows(opened.size) == "page":
             message = f"{name} looks like a page and is read as one line; Reader.transcribe finds the lines of pages"
             warnings.warn(message, stacklevel=2)
-        return name, opened.convert("RGB")
+        return name, eight_bit(opened).convert("RGB")
 
     # A function that takes a reader first is its method too.
     transcribe = transcribe
