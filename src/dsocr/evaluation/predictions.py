@@ -303,9 +303,10 @@ def _read_table(path: Path, columns: Mapping[str, str]) -> PredictionFile:
     if unknown := sorted(columns.keys() - {"id", "text"}):
         message = f"unknown column role {unknown[0]!r}; the roles are: id, text"
         raise DataError(message, code="column-role-unknown", where=path)
-    header, rows = read_rows(path, columns)
     # Without a header the first two columns are used.
-    roles = guess_roles(header, columns, {"id": ("1", *ID_COLUMNS), "text": ("2", *TEXT_COLUMNS)})
+    usual = {"id": ("1", *ID_COLUMNS), "text": ("2", *TEXT_COLUMNS)}
+    header, rows = read_rows(path, columns, usual)
+    roles = guess_roles(header, columns, usual)
     for role in ("id", "text"):
         if role not in roles:
             sought = f"column {columns[role]!r}" if role in columns else f"known column for the {role} of a line"

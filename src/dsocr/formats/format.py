@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -145,9 +145,9 @@ class ImageFinder:
         """
         spellings = list(dict.fromkeys((_without_foreign_folders(name), _without_foreign_folders(unquote(name)))))
         for spelling in spellings:
-            direct = inside(near, spelling)
-            if direct.is_file():
-                return direct
+            with suppress(OSError):  # a name too long for the disk
+                if (direct := inside(near, spelling)).is_file():
+                    return direct
         for spelling in spellings:
             sought = PurePosixPath(spelling.replace("\\", "/"))
             ranked = sorted(self._rank(sought, near, folder), key=lambda pair: pair[0])

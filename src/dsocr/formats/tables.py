@@ -12,17 +12,17 @@ import json
 import re
 import warnings
 import zipfile
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, datetime, time
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dsocr.document import Box, Item, Line, Note, Outline, Page, Point, Skipped, SkipReason, format_points, parse_points
 from dsocr.errors import DataError, option
+from dsocr.formats.delimited import DELIMITERS, TextRow, is_image, split_rows
 from dsocr.formats.format import (
     IMAGES,
     SURROGATES,
@@ -36,7 +36,6 @@ from dsocr.formats.format import (
     require_packages,
 )
 from dsocr.formats.messages import is_messages
-from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.archives import ARCHIVE_SUFFIXES
 from dsocr.io.budget import MB, Budget
 from dsocr.io.encodings import MAX_TEXT_BYTES, read_text
@@ -63,10 +62,10 @@ UNREAD_HINTS = {
 OUTLINE_ROLES = ("bbox", "polygon", "baseline")
 
 USUAL_NAMES = {
-    "image": ("file_name", "image", "im", "image_path", "path", "img", "file", "filename"),
-    "text": ("text", "transcription", "label", "ground_truth", "gt", "sentence"),
+    "image": ("file_name", "image", "im", "image_path", "path", "img", "file", "filename", "файл", "имя файла"),
+    "text": ("text", "transcription", "label", "ground_truth", "gt", "sentence", "текст", "расшифровка"),
     "writer": ("writer", "writer_id", "author", "hand", "scribe"),
-    "page": ("page", "page_id", "page_image", "source_img", "source_image"),
+    "page": ("page", "page_id", "page_image", "source_img", "source_image", "страница"),
     "document": ("document", "document_id", "doc"),
     "split": ("split", "stage", "subset", "set"),
     **{role: (role,) for role in OUTLINE_ROLES},
@@ -76,9 +75,6 @@ USUAL_NAMES = {
 COLUMNS_HINT = f"say which is which, e.g. {option('columns', {'image': 'scan', 'text': 'words'})}"
 
 _TSV_COLUMNS = ("image", "text", "writer", "page", "document", "split", "bbox", "polygon", "baseline")
-_QUOTED_LINE = re.compile(r'"(?:[^"]|"")*"(?:\t"(?:[^"]|"")*")+\r?(?:\n|\Z)')
-_NAMED_DELIMITER = re.compile(r"sep=(?P<delimiter>[,;\t|])\r?\n", re.IGNORECASE)
-"""The first line of some tables for spreadsheets."""
 _POINT = r"-?\d{1,7},-?\d{1,7}"
 _NOTATIONS = {
     "bbox": re.compile(rf"{_POINT} {_POINT}"),
@@ -92,6 +88,8 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 C = TypeVar("C")
 Row = tuple[int, dict[str, str]]
 """Line number in the file, and cells by column."""
+Refuse = Callable[[int, str], object]
+"""Takes the number of a row that cannot be divided into cells, and the reason."""
 
 
 def escape_formula(text: str) -> str:
@@ -142,9 +140,9 @@ def _is_understood(path: Path, columns: Columns) -> bool:
     return {"image", "text"} <= guess_roles(header, columns).keys()
 
 
-def open_table(path: Path, columns: Columns) -> tuple[dict[str, str], list[Row]]:
+def open_table(path: Path, columns: Columns, refuse: Refuse | None = None) -> tuple[dict[str, str], list[Row]]:
     """Return role -> column and the rows; if there is no column of images or texts, an error lists the columns."""
-    header, rows = read_rows(path, columns)
+    header, rows = read_rows(path, columns, refuse=refuse)
     roles = guess_roles(header, columns)
     require_roles(roles, columns, header, path)
     values = {name: {cells.get(name, "").strip() for _, cells in rows} - {""} for name in header}
@@ -189,7 +187,13 @@ def require_roles(roles: Mapping[str, str], columns: Columns, header: Iterable[s
 
 def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     """Read the rows of a table; those with an outline on the same image are one page, if they agree otherwise."""
-    roles, rows = open_table(file.path, columns)
+    refused: list[Skipped] = []
+
+    def refuse(number: int, reason: str) -> None:
+        refused.append(Skipped(SkipReason.BAD_SOURCE, f"{file.where}:{number}", reason))
+
+    roles, rows = open_table(file.path, columns, refuse)
+    yield from refused
     if (split := roles.get("split")) and split not in {*columns.values(), *USUAL_NAMES["split"]}:
         yield Note(f"the column {split!r} of {file.where} is read as the split")
     line_columns = {column for role, column in roles.items() if role in {"text", *OUTLINE_ROLES}}
@@ -210,9 +214,6 @@ def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
 def _read_row(file: SourceFile, roles: Mapping[str, str], row: Row) -> Page | Skipped:
     number, cells = row
     where = f"{file.where}:{number}"
-    if not cells and file.path.suffix.lower() != ".jsonl":
-        message = "the row has more cells than there are columns; quote cells that contain the delimiter"
-        return Skipped(SkipReason.BAD_SOURCE, where, message)
     values = {role: cells.get(column, "").strip() for role, column in roles.items()}
     page = file.find_page(values["image"], where, folder=file.path.stem, **row_details(values, cells))
     if isinstance(page, Skipped):
@@ -254,13 +255,22 @@ def parse_box(cell: str) -> Box | None:
     return left, top, right, bottom
 
 
-def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
-    """Return the column names, and the line number and cells of every row that is not blank."""
+def read_rows(
+    path: Path,
+    columns: Columns,
+    usual_names: Mapping[str, Sequence[str]] = USUAL_NAMES,
+    refuse: Refuse | None = None,
+) -> tuple[list[str], list[Row]]:
+    """Return the column names, and the line number and cells of every row that is not blank.
+
+    The first two roles of `usual_names` are the image or id, and the text.
+    `refuse` gets the number of a row that cannot be divided into cells, and the reason; without it the first of these
+    rows is an error.
+    """
     suffix = path.suffix.lower()
     require_readable_kind(path)
-    split: list[tuple[int, list[str]]]
     if suffix in SHEET_SUFFIXES:
-        split = read_sheet(path)
+        split = [TextRow(*row) for row in read_sheet(path)]
     else:
         text = read_text(path)
         Budget().take(path, elements=sum(map(text.count, "\n,\t;|")))
@@ -268,16 +278,32 @@ def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
             lines = enumerate(text.split("\n"), start=1)
             rows = [(number, _json_cells(line, number, path)) for number, line in lines if line.strip()]
             return list(_first(rows, path)), rows
-        split = _tab_lines(path, text, columns) if suffix == ".tsv" else _csv_lines(path, text)
-    header = _first(split, path)
+
+        def find_places(cells: list[str]) -> tuple[int, int] | None:
+            numbered = [str(place) for place in range(1, len(cells) + 1)]
+            names = cells if _is_header(cells, columns) else numbered if columns else None
+            if names is None:
+                return None
+            roles = guess_roles(names, columns, usual_names)
+            image, written = (names.index(roles[role]) if role in roles else -1 for role in list(usual_names)[:2])
+            return image, written
+
+        split = split_rows(path, text, find_places, "\t" if suffix == ".tsv" else DELIMITERS)
+    header = _first([(row.number, row.cells) for row in split], path)
     if tuple(header[: len(_TSV_COLUMNS)]) == _TSV_COLUMNS:  # a table that `writing_tsv` wrote
-        split = [(number, list(map(unescape_formula, cells))) for number, cells in split]
-        header = split[0][1]
-    if _is_header(header, columns):
+        split = [replace(row, cells=list(map(unescape_formula, row.cells))) for row in split]
+        header = split[0].cells
+    if header and _is_header(header, columns):
         split = split[1:]
     else:
-        header = [str(place) for place in range(1, len(header) + 1)]
-    return header, [(number, _cells(header, cells)) for number, cells in split]
+        width = max(len(row.cells) for row in split) or 2
+        header = [str(place) for place in range(1, width + 1)]
+    for row in split:
+        if row.refusal and refuse is None:
+            raise DataError(f"the row cannot be read: {row.refusal}", code="row-refused", where=f"{path}:{row.number}")
+        if row.refusal and refuse is not None:
+            refuse(row.number, row.refusal)
+    return header, [(row.number, dict(zip(header, row.cells, strict=True))) for row in split if not row.refusal]
 
 
 def _first(rows: Sequence[tuple[int, C]], path: Path) -> C:
@@ -290,62 +316,7 @@ def _is_header(cells: list[str], columns: Columns) -> bool:
     """Return whether a first row is a header: unless one of its cells names an image."""
     if set(columns.values()) & set(cells):
         return True
-    return not any(PurePosixPath(cell.strip()).suffix.lower() in IMAGE_SUFFIXES for cell in cells)
-
-
-def _cells(header: list[str], cells: list[str]) -> dict[str, str]:
-    """Return cells by column; missing ones are empty. A row with surplus cells was cut by its delimiter: {}."""
-    if any(cells[len(header) :]):
-        return {}
-    return dict(zip(header, cells + [""] * (len(header) - len(cells)), strict=False))
-
-
-def _tab_lines(path: Path, text: str, columns: Columns) -> list[tuple[int, list[str]]]:
-    if _QUOTED_LINE.match(text) or _is_minimally_quoted(text):
-        return _csv_lines(path, text, "\t")
-    lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-    if not lines:
-        return []
-    tabs = Counter(line.count("\t") for _, line in lines)
-    # Without a header the first row is like any other, and a text may contain tabs: the most frequent number counts.
-    usual = max(sorted(tabs), key=tabs.__getitem__)
-    first = lines[0][1].split("\t")
-    last = len(first) - 1 if _is_header(first, columns) else usual
-    return [(number, line.split("\t", last)) for number, line in lines]
-
-
-def _is_minimally_quoted(text: str) -> bool:
-    """Return whether pandas or the csv module wrote a TSV: they quote only cells that need it.
-
-    In other TSV files quotes are part of the text. The test is whether the csv module would write the same file.
-    """
-    if '"' not in text:
-        return False
-    text = text.rstrip("\r\n") + "\n"
-    for line_end in ("\n", "\r\n"):
-        copy = io.StringIO(newline="")
-        try:
-            csv.writer(copy, "excel-tab", lineterminator=line_end).writerows(
-                csv.reader(io.StringIO(text, newline=""), "excel-tab", strict=True)
-            )
-        except csv.Error:
-            return False
-        if copy.getvalue().rstrip("\r\n") + "\n" == text:
-            return True
-    return False
-
-
-def _csv_lines(path: Path, text: str, delimiter: str = "") -> list[tuple[int, list[str]]]:
-    first = 0
-    if named := _NAMED_DELIMITER.match(text):
-        delimiter, text, first = named["delimiter"], text[named.end() :], 1
-    delimiter = delimiter or max(",;\t|", key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    try:
-        return [(first + reader.line_num, cells) for cells in reader if any(cells)]
-    except csv.Error as error:
-        message = f"line {first + reader.line_num} cannot be read: {error}"
-        raise DataError(message, code="table-unreadable", where=path) from error
+    return not any(map(is_image, cells))
 
 
 def _json_cells(line: str, number: int, path: Path) -> dict[str, str]:
@@ -401,7 +372,7 @@ def read_sheet(path: Path) -> list[tuple[int, list[str]]]:
                         rows.append((number, cells))
                 if rows:  # without columns that are only formatted
                     width = max(place for _, cells in rows for place, cell in enumerate(cells, start=1) if cell.strip())
-                    return [(number, cells[:width]) for number, cells in rows]
+                    return [(number, (cells + [""] * width)[:width]) for number, cells in rows]
     except DataError:
         raise
     except Exception as error:  # openpyxl raises whatever the XML library and its own types raise

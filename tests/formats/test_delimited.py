@@ -1,0 +1,130 @@
+"""Rows of delimited files: whoever wrote them, each comes back as it was or is refused."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from dsocr.errors import DataError
+from dsocr.evaluation.predictions import read_predictions
+from dsocr.formats.tables import read_rows
+from tests.raising import raises_code
+
+WRITERS = {
+    "csv": {"delimiter": ","},
+    "quoted": {"delimiter": ",", "quoting": csv.QUOTE_ALL},
+    "spreadsheet": {"delimiter": ";"},
+    "tabs": {"delimiter": "\t"},
+    "quoted tabs": {"delimiter": "\t", "quoting": csv.QUOTE_ALL},
+}
+BY_HAND = {"commas": ",", "semicolons": ";", "tabulators": "\t"}
+
+
+def written(rows: list[list[str]], form: str) -> str:
+    if form in BY_HAND:
+        return "".join(BY_HAND[form].join(row) + "\n" for row in rows)
+    text = io.StringIO(newline="")
+    csv.writer(text, **WRITERS[form]).writerows(rows)  # type: ignore[arg-type]
+    return text.getvalue()
+
+
+def is_written_by_csv(text: str, delimiter: str) -> bool:
+    """Whether a library would write the very same file for other texts, which no reader can tell."""
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+    copy = io.StringIO(newline="")
+    csv.writer(copy, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return '"' in text and copy.getvalue() == text
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tables")
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.text(alphabet='",;\t|\na Дб.', min_size=1, max_size=8), min_size=1, max_size=8),
+    st.sampled_from([*WRITERS, *BY_HAND]),
+    st.integers(0, 3),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["utf-8", "utf-8-sig"]),
+)
+@example(['"Да', "б", 'в"'], "commas", 0, True, True, "utf-8")
+@example(["Да, б", "в,", "г"], "commas", 0, False, True, "utf-8")
+@example(['"а, б"', 'в "г"'], "commas", 1, True, True, "utf-8")
+@example(["а\nб"], "commas", 2, True, False, "utf-8")
+@example(["\n;;"], "semicolons", 1, True, False, "utf-8")
+def test_rows_come_back_or_are_refused(
+    table: Path, lines: list[str], form: str, extra: int, has_header: bool, text_last: bool, encoding: str
+) -> None:
+    names, others = [f"l{number}.png" for number in range(len(lines))], ["x", "y", "z"][:extra]
+    assume(has_header or not extra)
+    head = ["image", *others, "text"] if text_last else ["image", "text", *others]
+    rows = [
+        [{"image": name, "text": text}.get(key, key) for key in head] for name, text in zip(names, lines, strict=True)
+    ]
+    content = written([head] * has_header + rows, form)
+    if form in BY_HAND:
+        assume(not is_written_by_csv(content, BY_HAND[form]))
+        assume(has_header or not (BY_HAND[form] == "\t" and all("\t" in text for text in lines)))
+    path = table / ("t.tsv" if "tab" in form else "t.csv")
+    path.write_text(content, encoding=encoding, newline="")
+    refused: list[int] = []
+    try:
+        header, read_back = read_rows(path, {}, refuse=lambda number, reason: refused.append(number))
+    except DataError as error:
+        if error.code != "table-headless":
+            raise
+        return
+    image, column = ("image", "text") if has_header else header[:2]
+    found = {cells[image]: cells[column] for _, cells in read_back}
+    for name, text in zip(names, lines, strict=True):
+        if name in found:
+            assert found[name].split() == text.split()
+        else:
+            assert refused
+
+
+LINES = [
+    "Пришло письмо,",
+    "онъ пишетъ:",
+    '"Дорога плохая',
+    "и хлѣба нѣтъ,",
+    'пришлите денегъ, хлѣба"',
+    "Отвѣчено; въ среду",
+]
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        pytest.param("file_name,text\n", "{},{}\n", id="commas"),
+        pytest.param("", "{},{}\n", id="commas without header"),
+        pytest.param("Имя файла;Если есть, подпись, дата;Текст\r\n", "{};;{}\r\n", id="commas in a header"),
+        pytest.param("image\ttext\n", "{}\t{}\n", id="tabs"),
+    ],
+)
+def test_lines_written_without_quotes_stay_whole(tmp_path: Path, header: str, row: str) -> None:
+    rows = [row.format(f"{number}.png", line) for number, line in enumerate(LINES)]
+    name = "t.tsv" if "\t" in row else "t.csv"
+    (tmp_path / name).write_text(header + "".join(rows), encoding="utf-8", newline="")
+    found = read_rows(tmp_path / name, {})[1]
+    assert [list(cells.values())[-1] for _, cells in found] == LINES
+
+
+def test_columns_that_cannot_be_told_are_an_error_until_they_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a.png,онъ пишетъ,Анна\n", encoding="utf-8")
+    with raises_code("table-headless", "t.csv"):
+        read_rows(tmp_path / "t.csv", {})
+    ((_, cells),) = read_rows(tmp_path / "t.csv", {"image": "1", "text": "2", "writer": "3"})[1]
+    assert cells == {"1": "a.png", "2": "онъ пишетъ", "3": "Анна"}
+
+
+def test_a_row_that_may_be_either_is_refused_and_a_file_of_predictions_with_it(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('id,text\na,"да, нѣтъ"\nb,"да", сказалъ онъ\n', encoding="utf-8")
+    with raises_code("row-refused", "t.csv:2"):
+        read_predictions(tmp_path / "t.csv")
