@@ -256,7 +256,7 @@ def test_corrections_are_applied_and_listed(small_dataset: Path, tmp_path: Path)
         pytest.param("id,correction\ntest/images/none.png,x\n", "correction-invalid", id="another dataset"),
         pytest.param("id,correction\ntest/images/none.png,\n", "correction-invalid", id="nothing written"),
         pytest.param("id,text\ntest/images/none.png,x\n", "column-missing", id="another table"),
-        pytest.param("id,correction\na,one, two\n", "correction-invalid", id="a comma without quotes"),
+        pytest.param("id,correction\na,one, two\n", "row-refused", id="a comma without quotes"),
         pytest.param("id,correction\na,one\na,two\n", "correction-invalid", id="one line corrected in two ways"),
         pytest.param("id,correction\na,#NAME?\n", "correction-invalid", id="a dash taken for a formula"),
         pytest.param("id,correction\na,#ИМЯ?\n", "correction-invalid", id="the same in a Russian spreadsheet"),

@@ -164,8 +164,8 @@ _FORMULA_ERROR = re.compile(r"#[^\W\d_]+(?:/\w+)?[?!]|Err:\d+")
 def read_corrections(path: Path) -> dict[str, str]:
     """Read a table such as `audit.csv`: the correction of each line that has one, by the line's id.
 
-    Raises DataError without the columns `id` and `correction`, if no line has a correction or one has two, and for
-    corrections that a comma cut or a spreadsheet took for a formula: their text is lost.
+    Raises DataError without the columns `id` and `correction`, if no line has a correction or one has two, for rows
+    that cannot be divided into cells, and for corrections that a spreadsheet took for a formula: their text is lost.
     """
     names, rows = read_spreadsheet(path)
     if missing := {"id", "correction"}.difference(names):
@@ -174,9 +174,6 @@ def read_corrections(path: Path) -> dict[str, str]:
     corrections: dict[str, str] = {}
     for number, cells in rows:
         where = f"{path}:{number}"
-        if not cells:
-            hint = "put quotes around texts that contain the delimiter, or edit the table in a spreadsheet"
-            raise DataError("the row has more cells than columns", code="correction-invalid", where=where, hint=hint)
         id_, text = cells["id"], cells["correction"]
         text = DROP if text == f"'{DROP}" else text
         if not text:

@@ -65,13 +65,13 @@ def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str =
     first = 1
     if named := _NAMED_DELIMITER.match(text):
         delimiters, text, first = named["delimiter"], text[named.end() :], 2
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = text.split("\n")
     filled = [line for line in lines if line.strip()]
     if not filled:
         return []
 
     def fit(delimiter: str) -> tuple[bool, int, int]:
-        rows = [line.split(delimiter) for line in filled]
+        rows = [line.removesuffix("\r").split(delimiter) for line in filled]
         sizes = Counter(map(len, rows))
         images = sum(len(row) > 1 and any(map(is_image, row)) for row in rows)
         is_known = min(find_places(rows[0]) or (-1,)) >= 0
@@ -112,12 +112,12 @@ def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str =
 
 
 def _records(lines: Sequence[str], first: int, delimiter: str) -> Iterator[_Record]:
-    value = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{re.escape(delimiter)}\n]*)'
-    row = re.compile(rf"{value}(?:{re.escape(delimiter)}{value})*(?=\n|\Z)")
+    value = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{re.escape(delimiter)}\r\n]*)'
+    row = re.compile(rf"{value}(?:{re.escape(delimiter)}{value})*(?=\r?\n|\r?\Z)")
     cell = re.compile(rf"(?:\A|{re.escape(delimiter)})({value})")
     text, place, number = "\n".join(lines), 0, 0
     while number < len(lines):
-        line, end = lines[number], number + 1
+        line, end = lines[number].removesuffix("\r"), number + 1
         record = _Record(first + number, [line], None if '"' in line else line.split(delimiter))
         match = row.match(text, place, place + _LONGEST_ROW) if '"' in line else None
         taken = match[0].split("\n") if match else []
@@ -172,7 +172,7 @@ def _plain_rows(
     lines = [
         (number, line.split(delimiter, most), record.needs and record.cells is not None)
         for record in records
-        for number, line in enumerate(record.lines, start=record.number)
+        for number, line in enumerate((raw.removesuffix("\r") for raw in record.lines), start=record.number)
         if line.strip()
     ]
     have_images = image >= 0 and any(len(cells) > image and is_image(cells[image]) for _, cells, _ in lines)
