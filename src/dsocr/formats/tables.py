@@ -1,7 +1,7 @@
 """Tables that name an image and its text in each row: TSV, CSV, JSONL and XLSX, with or without a header.
 
-Column names are guessed from the usual ones and can be given; `delimited` divides CSV and TSV into rows. Columns without
-a header are called 1, 2, 3, ...
+Column names are guessed from the usual ones and can be given; `delimited` divides CSV and TSV into rows. Without a
+header columns are called 1, 2, 3, ...
 Several rows with outlines on one image are the lines of that page.
 """
 
