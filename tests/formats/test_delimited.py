@@ -75,7 +75,7 @@ def test_rows_come_back_or_are_refused(
     path.write_text(content, encoding=encoding, newline="")
     refused: list[int] = []
     try:
-        header, read_back = read_rows(path, {}, refuse=lambda number, reason: refused.append(number))
+        header, read_back = read_rows(path, {}, skip=lambda number, reason: refused.append(number))
     except DataError as error:
         if error.code != "table-headless":
             raise
@@ -116,7 +116,7 @@ def test_lines_written_without_quotes_stay_whole(tmp_path: Path, header: str, ro
     assert [list(cells.values())[-1] for _, cells in found] == LINES
 
 
-def test_columns_that_cannot_be_told_are_an_error_until_they_are_named(tmp_path: Path) -> None:
+def test_ambiguous_columns_are_an_error_until_they_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a.png,онъ пишетъ,Анна\n", encoding="utf-8")
     with raises_code("table-headless", "t.csv"):
         read_rows(tmp_path / "t.csv", {})

@@ -17,7 +17,7 @@ from dsocr.images import IMAGE_SUFFIXES
 DELIMITERS = ",;\t|"
 
 FindPlaces = Callable[[list[str]], tuple[int, int] | None]
-"""Returns the places of the image and the text among the cells of a first row, -1 for none; None if it tells none."""
+"""Returns the places of the image and the text in a first row, -1 for none; None for neither header nor names."""
 
 _NAMED_DELIMITER = re.compile(r"sep=(?P<delimiter>[,;\t|])\r?\n", re.IGNORECASE)
 """The first line of some tables for spreadsheets."""
@@ -40,7 +40,7 @@ class TextRow:
 
     number: int
     cells: list[str]
-    refusal: str = ""
+    problem: str = ""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _Record:
 def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str = DELIMITERS) -> list[TextRow]:
     """Divide a table into rows, the header among them, each with as many cells as there are columns or refused.
 
-    Raises DataError for a table without a header whose columns cannot be told.
+    Raises DataError for a table without a header with ambiguous columns.
     """
     first = 1
     if named := _NAMED_DELIMITER.match(text):
@@ -107,7 +107,7 @@ def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str =
         rows = _plain_rows(records, delimiter, width, image, place, has_header=places is not None)
     short = [[""] * (width - len(row.cells)) for row in rows]
     return [
-        row if row.refusal else replace(row, cells=row.cells + cells) for row, cells in zip(rows, short, strict=True)
+        row if row.problem else replace(row, cells=row.cells + cells) for row, cells in zip(rows, short, strict=True)
     ]
 
 
@@ -178,14 +178,14 @@ def _plain_rows(
     have_images = image >= 0 and any(len(cells) > image and is_image(cells[image]) for _, cells, _ in lines)
     rows: list[TextRow] = []
     for number, cells, is_unclear in lines:
-        refusal = _UNCLEAR if is_unclear else ""
+        problem = _UNCLEAR if is_unclear else ""
         if len(rows) > has_header and (len(cells) <= text or (have_images and not is_image(cells[image]))):
-            refusal = _BROKEN
-            if not rows[-1].refusal:
+            problem = _BROKEN
+            if not rows[-1].problem:
                 rows[-1] = TextRow(rows[-1].number, [], _BROKEN)
         elif len(cells) > width:
-            refusal = _SURPLUS.format(found=len(cells), columns=width)
-        rows.append(TextRow(number, [] if refusal else cells, refusal))
+            problem = _SURPLUS.format(found=len(cells), columns=width)
+        rows.append(TextRow(number, [] if problem else cells, problem))
     return rows
 
 

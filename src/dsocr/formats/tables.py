@@ -87,7 +87,7 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 C = TypeVar("C")
 Row = tuple[int, dict[str, str]]
 """Line number in the file, and cells by column."""
-Refuse = Callable[[int, str], object]
+SkipRow = Callable[[int, str], object]
 """Takes the number of a row that cannot be divided into cells, and the reason."""
 
 
@@ -139,9 +139,9 @@ def _is_understood(path: Path, columns: Columns) -> bool:
     return {"image", "text"} <= guess_roles(header, columns).keys()
 
 
-def open_table(path: Path, columns: Columns, refuse: Refuse | None = None) -> tuple[dict[str, str], list[Row]]:
+def open_table(path: Path, columns: Columns, skip: SkipRow | None = None) -> tuple[dict[str, str], list[Row]]:
     """Return role -> column and the rows; if there is no column of images or texts, an error lists the columns."""
-    header, rows = read_rows(path, columns, refuse=refuse)
+    header, rows = read_rows(path, columns, skip=skip)
     roles = guess_roles(header, columns)
     require_roles(roles, columns, header, path)
     values = {name: {cells.get(name, "").strip() for _, cells in rows} - {""} for name in header}
@@ -186,13 +186,13 @@ def require_roles(roles: Mapping[str, str], columns: Columns, header: Iterable[s
 
 def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     """Read the rows of a table; those with an outline on the same image are one page, if they agree otherwise."""
-    refused: list[Skipped] = []
+    skipped: list[Skipped] = []
 
-    def refuse(number: int, reason: str) -> None:
-        refused.append(Skipped(SkipReason.BAD_SOURCE, f"{file.where}:{number}", reason))
+    def skip(number: int, reason: str) -> None:
+        skipped.append(Skipped(SkipReason.BAD_SOURCE, f"{file.where}:{number}", reason))
 
-    roles, rows = open_table(file.path, columns, refuse)
-    yield from refused
+    roles, rows = open_table(file.path, columns, skip)
+    yield from skipped
     if (split := roles.get("split")) and split not in {*columns.values(), *USUAL_NAMES["split"]}:
         yield Note(f"the column {split!r} of {file.where} is read as the split")
     line_columns = {column for role, column in roles.items() if role in {"text", *OUTLINE_ROLES}}
@@ -258,12 +258,12 @@ def read_rows(
     path: Path,
     columns: Columns,
     usual_names: Mapping[str, Sequence[str]] = USUAL_NAMES,
-    refuse: Refuse | None = None,
+    skip: SkipRow | None = None,
 ) -> tuple[list[str], list[Row]]:
     """Return the column names, and the line number and cells of every row that is not blank.
 
     The first two roles of `usual_names` are the image or id, and the text.
-    `refuse` gets the number of a row that cannot be divided into cells, and the reason; without it the first of these
+    `skip` gets the number of a row that cannot be divided into cells, and the reason; without it the first of these
     rows is an error.
     """
     suffix = path.suffix.lower()
@@ -298,11 +298,11 @@ def read_rows(
         width = max(len(row.cells) for row in split) or 2
         header = [str(place) for place in range(1, width + 1)]
     for row in split:
-        if row.refusal and refuse is None:
-            raise DataError(f"the row cannot be read: {row.refusal}", code="row-refused", where=f"{path}:{row.number}")
-        if row.refusal and refuse is not None:
-            refuse(row.number, row.refusal)
-    return header, [(row.number, dict(zip(header, row.cells, strict=True))) for row in split if not row.refusal]
+        if row.problem and skip is None:
+            raise DataError(f"the row cannot be read: {row.problem}", code="row-refused", where=f"{path}:{row.number}")
+        if row.problem and skip is not None:
+            skip(row.number, row.problem)
+    return header, [(row.number, dict(zip(header, row.cells, strict=True))) for row in split if not row.problem]
 
 
 def _first(rows: Sequence[tuple[int, C]], path: Path) -> C:
