@@ -56,6 +56,13 @@ def test_a_text_that_a_format_cannot_hold_is_skipped(target: str, text: str, tmp
     assert not (tmp_path / "strict").exists()
 
 
+def test_pages_of_a_document_are_in_the_natural_order_of_their_names(tmp_path: Path) -> None:
+    report = convert(write_pages(tmp_path / "source", ["10", "9", "9 об"], lines=1), tmp_path / "out", to="text")
+    text = (tmp_path / "out" / "transcription.txt").read_text(encoding="utf-8")
+    assert text.split("\n\f") == ["9 строка 0", "9 об строка 0", "10 строка 0\n"]
+    assert any("9, 9 об, 10" in note for note in report.conversion.notes)
+
+
 @pytest.mark.parametrize("target", TARGET_FORMATS)
 def test_names_with_half_characters_are_escaped(target: str, tmp_path: Path) -> None:
     picture(tmp_path / "source" / "a.png")

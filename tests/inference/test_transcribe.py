@@ -68,7 +68,7 @@ def test_every_image_of_a_folder_is_read_in_order(run: RunFolder, scans: Path, t
     rows = rows_of(report.out)
     assert [row["id"] for row in rows] == ["a.png", "b.png", "box/письмо.png"]
     assert rows[0].keys() == {"id", "text", "confidence", "flags", "words", "tokens", "truncated"}
-    assert report.images == 3
+    assert (report.images, report.order) == (3, "a, b, box/письмо")
     assert seen[-1] == (3, 3)
 
 

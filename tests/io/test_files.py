@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.io.files import UniqueStems, inside, list_files, safe_stem, until_changed
+from dsocr.io.files import UniqueStems, inside, list_files, natural_sort, safe_stem, until_changed
 from tests.data.making import write
 from tests.raising import raises_code
 
@@ -52,6 +52,29 @@ def test_hidden_files_and_finished_datasets_are_not_listed(tmp_path: Path) -> No
         write(tmp_path / name, "")
     write(tmp_path / "done" / "dataset.json", '{\n  "format": "dsocr-dataset"')
     assert [path.relative_to(tmp_path).as_posix() for path in list_files(tmp_path, {".png"})] == ["a/c.png", "b.PNG"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param("list_1.png list_2.png list_10.png list_12.png", id="numbers"),
+        pytest.param("л. 9.jpg|л. 9 об.jpg|л. 9а.jpg|л. 9а об.jpg|л. 10.jpg", id="leaves of РГАДА"),
+        pytest.param("Ф. 102 Оп. 3 Д. 15 Л. 9|Ф. 102 Оп. 3 Д. 15 л.9об.|Ф. 102 Оп. 3 Д. 15 Л. 10", id="and of ГАРФ"),
+        pytest.param("f1r.jpg f1v.jpg f12.jpg f12r.jpg f12v.jpg f12bis.jpg f100r.jpg", id="folios of the BnF"),
+        pytest.param("004567890_00009.jpg 004567890_00010.jpg 004567890_00100.jpg", id="FamilySearch"),
+        pytest.param("0001_p001.xml 0002_p002.xml 0010_p010.xml", id="Transkribus"),
+        pytest.param("IMG_20230101_1.jpg|IMG_20230101_1 (1).jpg|img_20230101_2.jpg|IMG_20230102_0.jpg", id="phone"),
+        pytest.param("1L.jpg 1R.jpg 2L.jpg 2R.jpg 10L.jpg", id="left and right pages"),
+        pytest.param("001.png 001a.png 001b.png 002.png", id="inserted leaves"),
+        pytest.param("I.png II.png IV.png V.png IX.png X.png", id="Roman numbers"),
+        pytest.param("том V/1|том V/10|том VІ/1|том ІХ/1|том Х/1", id="typed with a Russian keyboard"),
+        pytest.param("civil.png di.png mix.png vita.png", id="words that could be Roman numbers"),
+        pytest.param("a/1.png a/10.png a.png a_2/1.png", id="folders"),
+    ],
+)
+def test_names_are_sorted_as_leaves_are_counted(names: str) -> None:
+    expected = names.split("|" if "|" in names else " ")
+    assert natural_sort(reversed(expected)) == natural_sort(sorted(expected)) == expected
 
 
 @pytest.mark.parametrize(

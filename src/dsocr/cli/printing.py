@@ -224,6 +224,7 @@ def transcribed(printer: Printer, report: "dsocr.TranscribeReport") -> None:
     scripts = ", ".join(f"{script} {count}" for script, count in sorted(report.scripts.items()))
     facts = {
         f"another file describes the scan of {first_few(report.omitted)}, so they were omitted": report.omitted,
+        f"the pages are in the order of their names: {report.order}": report.order,
         f"{counted(len(report.unwritten), 'file')} could not be written": report.unwritten,
         f"{counted(report.resumed, 'image')} had been transcribed before the interruption": report.resumed,
         f"{report.kept} lines kept the text they had ({option('replace')} transcribes them again)": report.kept,

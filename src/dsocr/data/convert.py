@@ -19,8 +19,9 @@ from dsocr.console import shows_progress
 from dsocr.data.dataset import CountCard, Dataset, SourceReport
 from dsocr.data.sources import NamePatterns, OpenedSource, open_source
 from dsocr.document import Item, Line, PackedImage, Page, Skipped, SkipReason, Split, format_points
-from dsocr.errors import DataError, typed
+from dsocr.errors import DataError, first_few, typed
 from dsocr.formats import detect_format, same_format, target_format
+from dsocr.formats.documents import DOCUMENTS
 from dsocr.formats.format import Format
 from dsocr.formats.tables import OUTLINE_ROLES, USUAL_NAMES, guess_roles
 from dsocr.formats.xml import (
@@ -43,6 +44,9 @@ from dsocr.runs import to_json
 from dsocr.text import is_blank
 
 CONVERSION_FILE = "conversion.json"
+
+_FILES_ARE_PAGES = frozenset({"alto", "page", "pairs", "pdf"})
+"""Formats with a file for each page, which no file puts in order."""
 
 
 class Conversion(BaseModel):
@@ -159,7 +163,7 @@ def convert(
         survey = _Survey(fit_pages(read(), names, target, SourceReport()))
         names.require_matches()
         carried, lost = survey.columns_for(target, named_columns)
-        images, lines, changes, stems = 0, Counter[str](), Counter[str](), UniqueStems()
+        images, lines, changes, stems, order = 0, Counter[str](), Counter[str](), UniqueStems(), list[str]()
         with target.writing(folder, carried) as write:
             for done, fitted in enumerate(fit_pages(read(), names, target, report), start=1):
                 written = write(fitted, stems.take(survey.short_name(fitted)))
@@ -167,12 +171,15 @@ def convert(
                     report.skip(item)
                 if written.lines:
                     images += 1
+                    order.append(fitted.name)
                     lines[fitted.split or ""] += written.lines
                 changes.update(written.changes)
                 if progress:
                     progress(done, survey.counts["images"])
         if not images:
             raise DataError(f"no line is left{report.explain_empty()}", code="no-lines", where=source)
+        if images > 1 and target.name in DOCUMENTS and format_name in _FILES_ARE_PAGES and opened.index is None:
+            report.note(f"the pages are in the order of their names: {first_few(order, 5)}")
         if missing := report.missing_images(images):
             report.note(missing)
         card = Conversion(

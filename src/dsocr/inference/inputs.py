@@ -32,7 +32,7 @@ from dsocr.images import (
     scale_table,
     upright_size,
 )
-from dsocr.io.files import UniqueStems, is_reserved, list_files, relative
+from dsocr.io.files import UniqueStems, is_reserved, list_files, natural_sort, relative
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
 from dsocr.layout import FindLines
@@ -105,7 +105,7 @@ class InputPage:
 
 
 class FoundPages:
-    """The pages in the order of their names, a message for each unreadable file, and skipped items.
+    """The pages, a message for each unreadable file, and skipped items; those of a folder `are_sorted` by their names.
 
     Left out are files that describe a scan which another file describes.
     """
@@ -114,6 +114,7 @@ class FoundPages:
         self.pages: list[InputPage] = []
         self.failed: list[str] = []
         self.omitted: list[str] = []
+        self.are_sorted = False
         self._out = out and out.resolve()
         self._images: dict[Path, ImageFinder] = {}
 
@@ -132,7 +133,8 @@ class FoundPages:
             files = [*described, *list_files(root, IMAGE_SUFFIXES | PDF_SUFFIXES)]
             if self._out is not None and root.resolve() in self._out.parents:
                 files = [path for path in files if not path.resolve().is_relative_to(self._out)]
-            pages = sorted(self._list(files, root, root), key=lambda page: (relative(page.path, root), page.number))
+            self.are_sorted = True
+            pages = natural_sort(self._list(files, root, root), lambda page: relative(page.path, root))
         if not pages and len(self.failed) == known_failures:
             hint = f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}; PDF, PAGE and ALTO are read too"
             raise DataError("no image, PDF, PAGE or ALTO file is in it", code="input-empty", where=given, hint=hint)

@@ -173,7 +173,7 @@ class TranscribeReport:
 
     `review` is the list of lines to check or to transcribe. `failed` and `unwritten` have the reasons.
     `omitted` are files that describe a scan which another file describes, `upside_down` pages that are read better
-    turned by 180 degrees.
+    turned by 180 degrees. `order` names the first pages of one file if they were sorted by name.
 
     `images` counts pages and line images, `resumed` those of them that an earlier, interrupted run had read. Of their
     `lines`, `kept` had a text that was left unchanged. `unmatched` regions were read as another number of lines than
@@ -207,6 +207,7 @@ class TranscribeReport:
     upside_down: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     omitted: list[str] = field(default_factory=list)
+    order: str = ""
     unwritten: list[str] = field(default_factory=list)
     estimated_cer: EstimatedCer | None = None
     confidence_distance: float | None = None
@@ -384,6 +385,8 @@ def transcribe(
         )
         report.failed += listed.failed
         report.omitted = listed.omitted
+        if listed.are_sorted and not target.is_folder and len(pages) > 1:
+            report.order = first_few([page.name for page in pages], 5)
         for page in read_pages(work.journal, pages, report.failed):
             report.count(page)
         if not report.images:

@@ -1,4 +1,4 @@
-"""File names: safe to use on every system, inside the folder they belong to, and listed in a stable order."""
+"""File names: safe to use on every system, inside the folder they belong to, and listed in natural order."""
 
 import hashlib
 import os
@@ -7,10 +7,12 @@ import shutil
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import TypeVar
 
@@ -19,6 +21,7 @@ from dsocr.errors import DataError
 from dsocr.io.budget import Budget
 
 Loaded = TypeVar("Loaded")
+Named = TypeVar("Named")
 
 CARD_FILE = "dataset.json"
 FIXES_FILE = "fixes.jsonl"
@@ -83,7 +86,7 @@ def until_changed(load: Callable[[Path], Loaded], name: str, most: int = 4) -> C
 
 
 def list_files(root: Path, suffixes: Collection[str] | None = None, *, follow_links: bool = False) -> list[Path]:
-    """Files under `root` with one of the lower-case `suffixes` (None: all), sorted by relative path.
+    """Files under `root` with one of the lower-case `suffixes` (None: all), in natural order.
 
     Skips hidden files and folders, finished datasets below `root`, links to folders, and links that lead out of `root`
     unless `follow_links`.
@@ -107,7 +110,77 @@ def _walk(root: Path, suffixes: Collection[str] | None, *, with_folders: bool = 
         folders[:] = [name for name in folders if not is_hidden(name) and not is_dataset(Path(folder, name))]
         visible = [Path(folder, name) for name in names + (folders if with_folders else []) if not is_hidden(name)]
         paths += [path for path in visible if suffixes is None or path.suffix.lower() in suffixes]
-    return sorted(paths, key=lambda path: path.relative_to(root).as_posix())
+    return natural_sort(paths, lambda path: path.as_posix().removeprefix(root.as_posix()))
+
+
+_END, _ROMAN, _SIDE, _NUMBER, _WORD = "\1\2\3\4\5"
+"""Kinds of parts of a name, in their order; a part is its kind and its word, or its number after the digits' count."""
+_SUFFIX = re.compile(r"\.[^\W\d_]\w{0,4}\Z")
+_PARTS = re.compile(r"\d+|[^\W\d_]+|/")
+_SIDES = {"r": "0", "recto": "0", "v": "1", "verso": "1", "об": "1", "оборот": "1", "ob": "1"}
+_ROMAN_NUMBER = re.compile(r"m{0,3}(?:cm|cd|d?c{0,3})(?:xc|xl|l?x{0,3})(?:ix|iv|v?i{0,3})")
+_ROMAN_DIGITS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
+_LATIN = str.maketrans("хі", "xi")
+"""Cyrillic letters that Roman numbers are typed with."""
+
+
+def natural_sort(items: Iterable[Named], name: Callable[[Named], str] = str) -> list[Named]:
+    """Sort items by their names, or paths with forward slashes, as an archive counts its leaves.
+
+    2 comes before 10, and leaf 9 before its back (9v, л. 9 об), which comes before 9a. Words after the same start
+    are Roman numbers if all of them are. Case and punctuation only count between names otherwise equal.
+    """
+    named = [(item, name(item)) for item in items]
+    divided = [_parts(text) for _, text in named]
+    words: dict[str, set[str]] = defaultdict(set)
+    for parts in divided:
+        before = ""
+        for part in parts:
+            if part[0] == _WORD:
+                words[before].add(part[1:])
+            before += part
+    roman = {before for before, same in words.items() if len(same) > 1 < max(map(len, same)) and all(map(_roman, same))}
+    halves = {before for before, same in words.items() if "l" in same}
+    keys = [(_sort_key(parts, roman, halves), text) for parts, (_, text) in zip(divided, named, strict=True)]
+    return [named[place][0] for place in sorted(range(len(named)), key=keys.__getitem__)]
+
+
+def _parts(name: str) -> list[str]:
+    """Return the numbers and words of a name; its suffix counts last, so that `9.jpg` comes before `9 об.jpg`."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    suffix = match[0] if (match := _SUFFIX.search(folded)) else ""
+    words = _PARTS.findall(folded.removesuffix(suffix))
+    parts = [
+        _count(_NUMBER, int(word)) if word.isdecimal() else _END if word == "/" else _WORD + word for word in words
+    ]
+    return [*parts, _END + suffix]
+
+
+def _count(kind: str, number: int) -> str:
+    """Return a part that sorts by its number: by the number of its digits first."""
+    return f"{kind}{chr(len(str(number)))}{number}"
+
+
+def _sort_key(parts: Sequence[str], roman: Collection[str], halves: Collection[str]) -> str:
+    """Join the parts; words after the starts in `roman` are numbers, and l and r after those in `halves` no sides."""
+    key = before = last = ""
+    for part in parts:
+        word = part[1:]
+        if part[0] == _WORD and before in roman:
+            key += _count(_ROMAN, _roman(word))
+        elif word in _SIDES and before not in halves and (last == _NUMBER or (last == _WORD and len(word) > 1)):
+            key += _SIDE + _SIDES[word]
+        else:
+            key += part
+        before, last = before + part, part[0]
+    return key
+
+
+def _roman(word: str) -> int:
+    """Return the value of a Roman number, 0 for any other word."""
+    letters = word.translate(_LATIN)
+    values = [_ROMAN_DIGITS[letter] for letter in letters] if _ROMAN_NUMBER.fullmatch(letters) else []
+    return sum(-value if value < after else value for value, after in pairwise([*values, 0]))
 
 
 def is_dataset(folder: Path) -> bool:
