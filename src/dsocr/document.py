@@ -255,7 +255,7 @@ class Line:
     read, as in JSON lines (`confidence`, `words`, `characters`, `flags`, ...); None for a text that no model has read.
     `struck` are spans (start, end) of struck-out text that the source records beside the text, not with marks in it.
     `alignment` marks a text that was aligned with the line and that no person has accepted. `kind` is the line's own
-    type as the source names it, if it does.
+    type as the source names it, if it does. `row` is the row of its page that a word is in, None for a line.
     """
 
     text: str
@@ -268,6 +268,7 @@ class Line:
     struck: tuple[tuple[int, int], ...] = ()
     alignment: AlignmentMark | None = None
     kind: str = ""
+    row: int | None = None
 
     @property
     def confidence(self) -> float | None:

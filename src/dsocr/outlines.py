@@ -1,4 +1,4 @@
-"""Compare the outlines of lines with their baselines, and outline lines by their baselines."""
+"""Compare outlines with baselines, outline lines by their baselines, and find the reading order of lines."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.document import Line, Outline, Page, Point, bounds
+from dsocr.document import Box, Line, Outline, Page, Point, bounds, bounds_of_boxes
 
 _TOLERANCE = 0.25
 """Distance from the polygon, in its heights, up to which a baseline may be outside."""
@@ -28,8 +28,15 @@ _MIN_PITCH = 8.0
 """Pixels; closer baselines belong to one line, or to cells of one row."""
 _MIN_MATCHING = 3
 """The height of a page's lines is known with at least this many matching outlines."""
+_MIN_COLUMN = 3
+"""Lines that a column of text has."""
+_NOTE = 0.5
+"""Width, by that of the widest line, below which a line beside all others is a margin note."""
+_WORD_GAP = 2.5
+"""Heights between two words of a row at most."""
 
 Points = NDArray[np.float64]
+Rows = NDArray[np.int64]
 
 
 def clip_points(points: Sequence[Point], sides: Sequence[float], *, is_closed: bool) -> tuple[Point, ...]:
@@ -213,3 +220,133 @@ def _distances(points: Points, polygon: Points) -> Points:
     along = np.clip((to_point * edge).sum(axis=2) / np.maximum((edge**2).sum(axis=1), 1e-9), 0, 1)
     distances: Points = np.linalg.norm(to_point - along[..., None] * edge, axis=2).min(axis=1)
     return distances
+
+
+def reading_blocks(outlines: Sequence[Outline]) -> list[list[Outline]]:
+    """Return the outlines of lines in reading order, by columns; first those of the text, then of its margins."""
+    parts = [part for part in _split_margins(list(outlines)) if part] if outlines else []
+    return [block for part in parts for block in _order_columns(part)]
+
+
+def reading_rows(boxes: Sequence[Box], *, are_words: bool = False, from_right: bool = False) -> list[list[int]]:
+    """Return the places of boxes in reading order, row by row; a row has several boxes only if they `are_words`.
+
+    Words and columns follow each other from left to right, or `from_right` to left.
+    """
+    if from_right:
+        boxes = [(-right, top, -left, bottom) for left, top, right, bottom in boxes]
+    rows = _join_words(boxes) if are_words and boxes else [[place] for place in range(len(boxes))]
+    outlines = [Outline(bounds_of_boxes(boxes[place] for place in row)) for row in rows]
+    by_outline = {id(outline): row for outline, row in zip(outlines, rows, strict=True)}
+    return [by_outline[id(outline)] for block in reading_blocks(outlines) for outline in block]
+
+
+def _join_words(boxes: Sequence[Box]) -> list[list[int]]:
+    """Rows of words, left to right: each continues the row that ends before it, at most one height off, in level."""
+    rows: list[list[int]] = []
+    ends, levels, widths = np.zeros((3, len(boxes)))
+    height = statistics.median(bottom - top for _, top, _, bottom in boxes)
+    for place in sorted(range(len(boxes)), key=lambda place: boxes[place][0]):
+        left, top, right, bottom = boxes[place]
+        gaps, steps = left - ends[: len(rows)], np.abs((top + bottom) / 2 - levels[: len(rows)])
+        follows = (steps <= height / 2) & (gaps <= _WORD_GAP * height)
+        follows &= gaps >= -0.5 * np.minimum(widths[: len(rows)], right - left)
+        number = int(np.argmin(np.where(follows, steps, np.inf))) if follows.any() else len(rows)
+        if number == len(rows):
+            rows.append([])
+        rows[number].append(place)
+        ends[number], levels[number], widths[number] = right, (top + bottom) / 2, right - left
+    return rows
+
+
+def _split_margins(outlines: list[Outline]) -> list[list[Outline]]:
+    """The text, and the short lines that are beside all of it, left and right."""
+    extents = [_ends(outline) for outline in outlines]
+    widest = max(abs(end - begin) for begin, end in extents)
+    long = [place for place, (begin, end) in enumerate(extents) if end - begin >= _NOTE * widest]
+    if len(long) < _MIN_COLUMN:
+        return [outlines]
+    left, right = (sorted(extents[place][side] for place in long) for side in (0, 1))
+    # One long line in ten may begin in the margin.
+    first, last = left[len(long) // 10], right[-1 - len(long) // 10]
+    top, bottom = min(outlines[place].box[1] for place in long), max(outlines[place].box[3] for place in long)
+    parts: list[list[Outline]] = [[], [], []]
+    for outline, (begin, end) in zip(outlines, extents, strict=True):
+        is_short = end - begin < _NOTE * widest and top <= (outline.box[1] + outline.box[3]) / 2 <= bottom
+        parts[1 if is_short and end <= first else 2 if is_short and begin >= last else 0].append(outline)
+    return parts
+
+
+def _order_columns(outlines: list[Outline]) -> list[list[Outline]]:
+    """Blocks of lines in reading order: columns from left to right where a gutter separates them, else from the top."""
+    if columns := _split_columns(outlines):
+        return [block for column in columns for block in _order_columns(column)]
+    rows = sorted(outlines, key=lambda outline: outline.box[1] + outline.box[3])
+    # A heading above columns, or a signature below them, crosses the gutter.
+    first, last = _have_columns(rows), _have_columns(rows[::-1])
+    for cut in range(1, len(rows)):
+        for place in (cut, len(rows) - cut):
+            if first[place] or last[len(rows) - place]:
+                return [block for part in (rows[:place], rows[place:]) for block in _order_columns(part)]
+    for place in range(len(rows) - 1):
+        line, other = rows[place : place + 2]
+        if _ends(other)[1] <= _ends(line)[0] and other.box[1] < (line.box[1] + line.box[3]) / 2:
+            rows[place : place + 2] = [other, line]
+    return [rows]
+
+
+def _split_columns(outlines: list[Outline]) -> list[list[Outline]] | None:
+    """The lines left and right of the widest gutter with enough lines side by side; None without one."""
+    lines = sorted(outlines, key=lambda outline: _ends(outline)[0])
+    begins, ends, tops, bottoms = np.array([(*_ends(line), line.box[1], line.box[3]) for line in lines]).T
+    gaps = begins[1:] - np.maximum.accumulate(ends)[:-1]
+    sides = [
+        np.minimum.accumulate(tops)[:-1],
+        np.maximum.accumulate(bottoms)[:-1],
+        np.minimum.accumulate(tops[::-1])[-2::-1],
+        np.maximum.accumulate(bottoms[::-1])[-2::-1],
+    ]
+    counts = np.arange(1, len(lines))
+    wide = (gaps > 0) & (np.minimum(counts, len(lines) - counts) >= _MIN_COLUMN) & _are_beside(*sides)
+    if not wide.any():
+        return None
+    place = int(np.argmax(np.where(wide, gaps, 0))) + 1
+    return [lines[:place], lines[place:]]
+
+
+def _have_columns(rows: Sequence[Outline]) -> NDArray[np.bool_]:
+    """Whether the first 0, 1, ... of these lines have columns, as `_split_columns` finds them.
+
+    A gutter ends where a line begins, so for each such place it is kept how far the lines that begin left of it go to
+    the right, and from where to where those on either side of it go down.
+    """
+    places = np.unique([_ends(line)[0] for line in rows])
+    nothing = np.iinfo(places.dtype).max
+    ends, counts = np.full(len(places), -nothing), np.zeros((2, len(places)), dtype=places.dtype)
+    tops, bottoms = np.full_like(counts, nothing), np.full_like(counts, -nothing)
+    answers = np.zeros(len(rows) + 1, dtype=np.bool_)
+    for number, line in enumerate(rows, start=1):
+        begin, end = _ends(line)
+        right = int(np.searchsorted(places, begin, side="right"))  # of the line
+        np.maximum(ends[right:], end, out=ends[right:])
+        for side, part in enumerate((slice(right, None), slice(right))):
+            counts[side, part] += 1
+            np.minimum(tops[side, part], line.box[1], out=tops[side, part])
+            np.maximum(bottoms[side, part], line.box[3], out=bottoms[side, part])
+        free = np.flatnonzero((ends < places) & (counts.min(axis=0) >= _MIN_COLUMN))
+        answers[number] = _are_beside(tops[0, free], bottoms[0, free], tops[1, free], bottoms[1, free]).any()
+    return answers
+
+
+def _are_beside(top: Rows, bottom: Rows, other_top: Rows, other_bottom: Rows) -> NDArray[np.bool_]:
+    """Whether half of the lower of two blocks of lines is beside the other."""
+    together = np.minimum(bottom, other_bottom) - np.maximum(top, other_top)
+    lower: NDArray[np.bool_] = together >= 0.5 * np.minimum(bottom - top, other_bottom - other_top)
+    return lower
+
+
+def _ends(outline: Outline) -> tuple[int, int]:
+    """First and last column of a line's baseline, of its box where it has none."""
+    if outline.baseline:
+        return outline.baseline[0][0], outline.baseline[-1][0]
+    return outline.box[0], outline.box[2]

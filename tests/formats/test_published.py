@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dsocr.data.prepare import prepare
 from dsocr.document import Item, Note, Outline, Region, SkipReason, Split
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, read_one, skipped, texts
@@ -212,7 +213,8 @@ def annotation(text: str | None = "слово", **more: Any) -> dict[str, Any]:
 
 def write_coco(path: Path, *annotations: Any, images: list[Any] | None = None) -> Path:
     images = [{"id": 1, "file_name": "p.png"}] if images is None else images
-    return write(path, json.dumps({"categories": [], "images": images, "annotations": annotations}))
+    categories = [{"id": 1, "name": "pupil"}, {"id": 2, "name": "teacher"}, {"id": 3, "name": "paper"}]
+    return write(path, json.dumps({"categories": categories, "images": images, "annotations": annotations}))
 
 
 def read_coco(
@@ -247,6 +249,7 @@ def test_places_of_lines(tmp_path: Path, more: dict[str, Any], outline: Outline)
         pytest.param({"attributes": {"text": "да"}}, {}, "да", id="another attribute"),
         pytest.param({"attributes": None, "utf8_string": "да"}, {}, "да", id="beside the polygon, as in COCO-Text"),
         pytest.param({"attributes": {"чтение": "да", "text": "нет"}}, {"text": "чтение"}, "да", id="named"),
+        pytest.param({"attributes": {"translation": " ", "text": "да"}}, {}, "да", id="the other is empty"),
         pytest.param({"attributes": None}, {}, "", id="no text"),
         pytest.param({"attributes": {"translation": None}}, {}, "", id="null"),
     ],
@@ -282,3 +285,46 @@ def test_an_image_outside_the_folder_is_skipped(tmp_path: Path, name: str | None
 
 def test_an_image_without_annotations_is_not_transcribed_yet(tmp_path: Path) -> None:
     assert skipped(read_coco(tmp_path)) == [(SkipReason.NO_TRANSCRIPTION, "annotations.json#p.png")]
+
+
+def test_categories_are_types_and_those_without_a_text_are_skipped(tmp_path: Path) -> None:
+    boxes = [[10, 10, 40, 20], [10, 40, 40, 20], [0, 0, 90, 60], [60, 10, 30, 20]]
+    words = [
+        annotation(text, id=number, category_id=number, segmentation=[], bbox=box)
+        for number, (text, box) in enumerate(zip(["ученик", "учитель", None, "кто-то"], boxes, strict=True), start=1)
+    ]
+    items = read_coco(tmp_path, *words)
+    (page,) = pages(items)
+    kinds = {line.text: line.region.kind if line.region else "" for line in page.lines}
+    assert kinds == {"ученик": "pupil", "учитель": "teacher", "кто-то": ""}
+    assert skipped(items) == [(SkipReason.NO_TEXT, "annotations.json#3")]
+    assert any("paper" in item.message for item in items if isinstance(item, Note))
+    dataset = prepare(tmp_path, tmp_path / "data", regions="pupil", split="1/0/0", workers=1)
+    assert sorted(sample.text for sample in dataset.samples("train")) == ["кто-то", "ученик"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "notes"),
+    [
+        pytest.param("г60,50 а10,10 в10,52 б70,8", "а б\nв г", 2, id="words"),
+        pytest.param("א60,50 ב10,10 ג10,52 ד70,8", "ד ב\nא ג", 2, id="words from right to left"),
+        pytest.param("в_г10,50 а_б10,10", "а б\nв г", 1, id="lines"),
+        pytest.param("а10,10 б10,50", "а\nб", 0, id="in order"),
+    ],
+)
+def test_pages_are_read_by_their_places_and_it_is_said(tmp_path: Path, words: str, text: str, notes: int) -> None:
+    places = re.findall(r"(\D+)(\d+),(\d+)", words.replace(" ", ""))
+    annotations = [
+        annotation(word.replace("_", " "), id=number, segmentation=[], bbox=[int(x), int(y), 30, 20])
+        for number, (word, x, y) in enumerate(places)
+    ]
+    items = read_coco(tmp_path, *annotations)
+    assert sum(isinstance(item, Note) for item in items) == notes
+    dataset = prepare(tmp_path, tmp_path / "data", unit="page", split="1/0/0", workers=1)
+    assert [sample.text for sample in dataset.samples("train")] == [text]
+
+
+def test_a_second_text_of_annotations_is_mentioned(tmp_path: Path) -> None:
+    *_, note = read_coco(tmp_path, annotation(attributes={"translation": "да", "text": "нет", "label": "да"}))
+    assert isinstance(note, Note)
+    assert "columns text=text" in note.message

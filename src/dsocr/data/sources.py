@@ -403,9 +403,10 @@ class UnitGrouper:
         outline = None if unit == "page" else enclosing_outline(lines, is_part=bool(self._most))
         if unit == "region" and outline is None:
             return Skipped(SkipReason.NO_OUTLINE, where, "neither the region nor its lines have an outline")
-        text, struck = "", []
+        text, struck, row = "", [], None
         for line in lines:
-            text += "\n" if text else ""
+            text += "" if not text else "\n" if line.row is None or line.row != row else " "
+            row = line.row
             struck += [(len(text) + start, len(text) + end) for start, end in line.struck]
             text += line.text
         return Line(text, where, outline, lines[0].region, struck=tuple(struck))

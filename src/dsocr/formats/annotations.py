@@ -1,28 +1,31 @@
 """Texts drawn on images: COCO files with texts, and exports of Label Studio.
 
 Each annotation of a COCO file, as school_notebooks and Digital Peter are published, is a line cut by its polygon, even
-if it is a single word: the file does not say which words are on one line.
+if it is a single word; categories and labels are the types of regions. Neither format states a reading order, so lines
+are sorted by their places.
 
-Exports of Label Studio are JSON, where the parts of a region share an id, or JSON_MIN, with one text per image. The
-newest annotation of an image that was not cancelled is read.
+Exports of Label Studio are JSON, where the parts of a region share an id, or JSON_MIN, with one text per image. Of an
+image's annotations that were not cancelled, the ground truth is read, else the newest; predictions are not read.
 """
 
 import math
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from dsocr.document import Item, Line, Outline, Page, Point, Skipped, SkipReason, bounds
+from dsocr.document import Item, Line, Note, Outline, Page, Point, Region, Skipped, SkipReason, bounds
 from dsocr.errors import DataError
 from dsocr.formats.format import LARGEST_COORDINATE, Columns, Format, SourceFile, read_files, source_files, stated_size
 from dsocr.formats.tables import USUAL_NAMES
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import head, read_json, writable
+from dsocr.outlines import reading_rows
+from dsocr.text import is_right_to_left
 
 _COCO = re.compile(rb'\A\s*\{.*"(?:images|annotations)"\s*:\s*\[', re.DOTALL)
 _CONVERSATIONS = re.compile(rb'"(?:messages|conversations)"\s*:')
@@ -43,6 +46,26 @@ def _read_coco_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     text_names = (columns["text"],) if "text" in columns else _COCO_TEXTS
     data = read_json(file.path)
     entries, annotations = _list(data, "images"), _list(data, "annotations")
+    categories = _dicts(data.get("categories")) if isinstance(data, dict) else []
+    types = {str(category.get("id")): str(category.get("name", "")) for category in categories}
+    yield from _arrange(_read_images(file, entries, annotations, text_names, types), file.where)
+    read = [list(_texts(annotation, text_names).items()) for annotation in _dicts(annotations)]
+    unread = Counter(name for (_, text), *others in filter(None, read) for name, other in others if other != text)
+    for name, count in unread.items():
+        message = f"{count} annotations also have another text in {name}, which columns text={name} reads instead"
+        yield Note(f"{file.where}: {message}")
+
+
+def _texts(annotation: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """Return the texts of an annotation by the names of their fields, the one to be read first."""
+    attributes = annotation.get("attributes")
+    values = {**annotation, **attributes} if isinstance(attributes, dict) else annotation
+    return {name: text for name in names if isinstance(text := values.get(name), str) and text.strip()}
+
+
+def _read_images(
+    file: SourceFile, entries: list[object], annotations: list[object], text_names: Sequence[str], types: Columns
+) -> Iterator[Item]:
     by_image: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for number, annotation in enumerate(annotations, start=1):
         if isinstance(annotation, dict) and "image_id" in annotation:
@@ -51,7 +74,7 @@ def _read_coco_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
             yield Skipped(SkipReason.BAD_SOURCE, f"{file.where}#{number}", "the annotation names no image")
     for number, entry in enumerate(entries, start=1):
         if isinstance(entry, dict) and "id" in entry:
-            yield from _read_image(file, entry, by_image.pop(str(entry["id"]), []), text_names)
+            yield from _read_image(file, entry, by_image.pop(str(entry["id"]), []), text_names, types)
         else:
             yield Skipped(SkipReason.BAD_SOURCE, f"{file.where}#{number}", "the image has no id")
     for image_id, orphans in by_image.items():
@@ -71,7 +94,11 @@ def _place(file: SourceFile, annotation: Mapping[str, Any]) -> str:
 
 
 def _read_image(
-    file: SourceFile, entry: Mapping[str, Any], annotations: list[dict[str, Any]], text_names: Sequence[str]
+    file: SourceFile,
+    entry: Mapping[str, Any],
+    annotations: list[dict[str, Any]],
+    text_names: Sequence[str],
+    types: Mapping[str, str],
 ) -> Iterator[Item]:
     name = str(entry.get("file_name", ""))
     where = f"{file.where}#{writable(name)}"
@@ -84,28 +111,25 @@ def _read_image(
         return
     lines, skipped = [], []
     for annotation in annotations:
-        attributes, place = annotation.get("attributes"), _place(file, annotation)
-        values = {**annotation, **attributes} if isinstance(attributes, dict) else annotation
-        text = next((values[name] for name in text_names if isinstance(values.get(name), str)), "")
-        line = _read_line(annotation, text, place)
-        if isinstance(line, Skipped):
-            yield line
-            skipped.append(Line(text, place))
+        text = next(iter(_texts(annotation, text_names).values()), "")
+        line = Line(text, _place(file, annotation), region=_region(annotation, types))
+        try:
+            line = replace(line, outline=_shape_outline(annotation))
+            fault = Skipped(SkipReason.NO_OUTLINE, line.where, "the annotation has neither a polygon nor a box")
+        except DataError as error:
+            fault = Skipped(SkipReason.BAD_SOURCE, line.where, error.message)
+        if text and line.outline is None:
+            yield fault
+            skipped.append(line)
         else:
             lines.append(line)
     yield replace(page, lines=tuple(lines), page=page.name, skipped=tuple(skipped))
 
 
-def _read_line(annotation: Mapping[str, Any], text: str, place: str) -> Line | Skipped:
-    if not text.strip():
-        return Line(text, place)
-    try:
-        outline = _shape_outline(annotation)
-    except DataError as error:
-        return Skipped(SkipReason.BAD_SOURCE, place, error.message)
-    if outline is None:
-        return Skipped(SkipReason.NO_OUTLINE, place, "the annotation has neither a polygon nor a box")
-    return Line(text, place, outline)
+def _region(annotation: Mapping[str, Any], types: Mapping[str, str]) -> Region | None:
+    """Return the annotation as a region of the type that its category is."""
+    kind = types.get(str(annotation.get("category_id")), "")
+    return Region(writable(annotation.get("id", "?")), kind=kind) if kind else None
 
 
 def _shape_outline(annotation: Mapping[str, Any]) -> Outline | None:
@@ -131,6 +155,52 @@ def _points(numbers: object) -> tuple[Point, ...]:
         raise DataError("the coordinates are not a list of pairs", code="coordinates-invalid")
     rounded = [round(_number(number, LARGEST_COORDINATE)) for number in numbers]
     return tuple(zip(rounded[::2], rounded[1::2], strict=True))
+
+
+def _arrange(items: Iterable[Item], where: str) -> Iterator[Item]:
+    """Yield the items of a file with the lines of its pages in reading order, and without types that have no texts."""
+    items = list(items)
+    lines = [line for item in items if isinstance(item, Page) for line in item.lines]
+    written = {line.region.kind for line in lines if line.region and line.text.strip()}
+    without = Counter(line.region.kind for line in lines if written and line.region and line.region.kind not in written)
+    changed, of_words = [], []
+    for item in items:
+        if not isinstance(item, Page):
+            yield item
+            continue
+        kept = []
+        for line in item.lines:
+            if line.region and line.region.kind in without:
+                yield Skipped(SkipReason.NO_TEXT, line.where, f"nothing of the type {line.region.kind} has a text")
+            else:
+                kept.append(line)
+        ordered = _sort_lines(kept)
+        changed += [item.where] if [line.where for line in ordered] != [line.where for line in kept] else []
+        of_words += [item.where] if any(line.row is not None for line in ordered) else []
+        if kept:
+            yield replace(item, lines=tuple(ordered))
+    for kind, count in without.items():
+        yield Note(f"{where}: none of the {count} annotations of the type {kind} has a text")
+    if changed:
+        message = "the file states no reading order, so lines are sorted by their places"
+        yield Note(f"{where}: {message} ({len(changed)} pages, first {changed[0]})")
+    if of_words:
+        message = "the lines are words, and a page has those of a row in one line"
+        yield Note(f"{where}: {message} ({len(of_words)} pages, first {of_words[0]})")
+
+
+def _sort_lines(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines of a page in reading order, the rows numbered if most lines are words; last those unplaced."""
+    texts = [line.text for line in lines if line.text.strip()]
+    are_words = 2 * sum(len(text.split()) == 1 for text in texts) > len(texts) > 1
+    from_right = 2 * sum(map(is_right_to_left, texts)) > len(texts)
+    placed = [(line, line.outline.box) for line in lines if line.outline]
+    rows = reading_rows([box for _, box in placed], are_words=are_words, from_right=from_right)
+    is_joined = any(len(row) > 1 for row in rows)
+    ordered = [
+        replace(placed[place][0], row=number if is_joined else None) for number, row in enumerate(rows) for place in row
+    ]
+    return ordered + [line for line in lines if line.outline is None]
 
 
 _EXPORT = re.compile(rb'\A\s*\[\s*\{.*"(?:annotations"\s*:\s*\[|annotation_id"\s*:|lead_time"\s*:)', re.DOTALL)

@@ -18,7 +18,7 @@ from scipy.ndimage import find_objects, label, uniform_filter1d
 
 from dsocr.document import Box, Outline, Point, Region, bounds
 from dsocr.errors import DataError
-from dsocr.outlines import quarter_turns
+from dsocr.outlines import quarter_turns, reading_blocks
 
 Probabilities = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -48,11 +48,6 @@ _KNOT = 2.0
 
 _MERGED = 2.0
 """Least thickness, by the usual one, of a piece that is several touching lines."""
-
-_MIN_COLUMN = 3
-"""Lines that a column of text has."""
-_NOTE = 0.5
-"""Width, by that of the widest line, below which a line beside all others is a margin note."""
 
 _TO_NEIGHBOUR = 0.4
 """Share of the distance to the middle of the next line that the image of a line takes in."""
@@ -109,10 +104,7 @@ def arrange_lines(outlines: Sequence[Outline]) -> list[SegmentedLine]:
         hint = "draw them in the workbench or in eScriptorium"
         raise DataError("page has no lines that can be found", code="no-lines-found", hint=hint)
     lines = []
-    # The text, then its margins.
-    parts = [part for part in _split_margins(list(outlines)) if part]
-    blocks = [block for part in parts for block in _order_columns(part)]
-    for number, block in enumerate(blocks, start=1):
+    for number, block in enumerate(reading_blocks(outlines), start=1):
         region = Region(f"r{number}", Outline(bounds([point for outline in block for point in outline.polygon])))
         lines += [SegmentedLine(outline, region) for outline in block]
     return lines
@@ -293,97 +285,6 @@ def _heighten(outline: Outline, others: Sequence[Outline], boxes: Rows) -> Outli
     fall = (min(max(_TO_NEIGHBOUR * below, BELOW), _MAX_REACH) - BELOW) * thickness
     polygon = [*(upper - (0, round(rise))).tolist(), *np.add(lower[::-1], (0, round(fall))).tolist()]
     return Outline.of_polygon(tuple((int(x), max(int(y), 0)) for x, y in polygon), outline.baseline)
-
-
-def _split_margins(outlines: list[Outline]) -> list[list[Outline]]:
-    """The text, and the short lines that are beside all of it, left and right."""
-    extents = [_extent(outline) for outline in outlines]
-    widest = max(abs(end - begin) for begin, end in extents)
-    long = [place for place, (begin, end) in enumerate(extents) if end - begin >= _NOTE * widest]
-    if len(long) < _MIN_COLUMN:
-        return [outlines]
-    left, right = (sorted(extents[place][side] for place in long) for side in (0, 1))
-    # One long line in ten may begin in the margin.
-    first, last = left[len(long) // 10], right[-1 - len(long) // 10]
-    top, bottom = min(outlines[place].box[1] for place in long), max(outlines[place].box[3] for place in long)
-    parts: list[list[Outline]] = [[], [], []]
-    for outline, (begin, end) in zip(outlines, extents, strict=True):
-        is_short = end - begin < _NOTE * widest and top <= (outline.box[1] + outline.box[3]) / 2 <= bottom
-        parts[1 if is_short and end <= first else 2 if is_short and begin >= last else 0].append(outline)
-    return parts
-
-
-def _order_columns(outlines: list[Outline]) -> list[list[Outline]]:
-    """Blocks of lines in reading order: columns from left to right where a gutter separates them, else from the top."""
-    if columns := _split_columns(outlines):
-        return [block for column in columns for block in _order_columns(column)]
-    rows = sorted(outlines, key=lambda outline: outline.box[1] + outline.box[3])
-    # A heading above columns, or a signature below them, crosses the gutter.
-    first, last = _have_columns(rows), _have_columns(rows[::-1])
-    for cut in range(1, len(rows)):
-        for place in (cut, len(rows) - cut):
-            if first[place] or last[len(rows) - place]:
-                return [block for part in (rows[:place], rows[place:]) for block in _order_columns(part)]
-    for place in range(len(rows) - 1):
-        line, other = rows[place : place + 2]
-        if _extent(other)[1] <= _extent(line)[0] and other.box[1] < (line.box[1] + line.box[3]) / 2:
-            rows[place : place + 2] = [other, line]
-    return [rows]
-
-
-def _split_columns(outlines: list[Outline]) -> list[list[Outline]] | None:
-    """The lines left and right of the widest gutter with enough lines side by side; None without one."""
-    lines = sorted(outlines, key=lambda outline: _extent(outline)[0])
-    begins, ends, tops, bottoms = np.array([(*_extent(line), line.box[1], line.box[3]) for line in lines]).T
-    gaps = begins[1:] - np.maximum.accumulate(ends)[:-1]
-    sides = [
-        np.minimum.accumulate(tops)[:-1],
-        np.maximum.accumulate(bottoms)[:-1],
-        np.minimum.accumulate(tops[::-1])[-2::-1],
-        np.maximum.accumulate(bottoms[::-1])[-2::-1],
-    ]
-    counts = np.arange(1, len(lines))
-    wide = (gaps > 0) & (np.minimum(counts, len(lines) - counts) >= _MIN_COLUMN) & _are_beside(*sides)
-    if not wide.any():
-        return None
-    place = int(np.argmax(np.where(wide, gaps, 0))) + 1
-    return [lines[:place], lines[place:]]
-
-
-def _have_columns(rows: Sequence[Outline]) -> NDArray[np.bool_]:
-    """Whether the first 0, 1, ... of these lines have columns, as `_split_columns` finds them.
-
-    A gutter ends where a line begins, so for each such place it is kept how far the lines that begin left of it go to
-    the right, and from where to where those on either side of it go down.
-    """
-    places = np.unique([_extent(line)[0] for line in rows])
-    nothing = np.iinfo(places.dtype).max
-    ends, counts = np.full(len(places), -nothing), np.zeros((2, len(places)), dtype=places.dtype)
-    tops, bottoms = np.full_like(counts, nothing), np.full_like(counts, -nothing)
-    answers = np.zeros(len(rows) + 1, dtype=np.bool_)
-    for number, line in enumerate(rows, start=1):
-        begin, end = _extent(line)
-        right = int(np.searchsorted(places, begin, side="right"))  # of the line
-        np.maximum(ends[right:], end, out=ends[right:])
-        for side, part in enumerate((slice(right, None), slice(right))):
-            counts[side, part] += 1
-            np.minimum(tops[side, part], line.box[1], out=tops[side, part])
-            np.maximum(bottoms[side, part], line.box[3], out=bottoms[side, part])
-        free = np.flatnonzero((ends < places) & (counts.min(axis=0) >= _MIN_COLUMN))
-        answers[number] = _are_beside(tops[0, free], bottoms[0, free], tops[1, free], bottoms[1, free]).any()
-    return answers
-
-
-def _are_beside(top: Rows, bottom: Rows, other_top: Rows, other_bottom: Rows) -> Mask:
-    """Whether half of the lower of two blocks of lines is beside the other."""
-    together = np.minimum(bottom, other_bottom) - np.maximum(top, other_top)
-    lower: Mask = together >= 0.5 * np.minimum(bottom - top, other_bottom - other_top)
-    return lower
-
-
-def _extent(outline: Outline) -> tuple[int, int]:
-    """First and last column of a line's baseline."""
-    return outline.baseline[0][0], outline.baseline[-1][0]
 
 
 @dataclass(frozen=True, slots=True)
