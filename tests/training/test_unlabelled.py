@@ -13,6 +13,7 @@ import dsocr
 from dsocr.config import RunConfig, load_config, load_run_config
 from dsocr.data.crops import read_sources
 from dsocr.data.dataset import Dataset, image_hash
+from dsocr.data.fix import copy_with_folds
 from dsocr.document import Split
 from dsocr.errors import Interrupted
 from dsocr.inference.confidence import Calibration, Prediction
@@ -290,9 +291,16 @@ def test_pages_of_the_validation_and_the_test_split_are_known_by_their_scans(
     cuts = {picture: cut["lines"] for _, picture, cut in read_sources(dataset.folder)}
     assert len(cuts) == 4
     assert {file for lines in cuts.values() for file, _ in lines} == {sample.id for sample in dataset}
+    sources = dataset.folder / "sources.jsonl"
+    rows = sources.read_text(encoding="utf-8").splitlines(keepends=True)
+    for damaged in (rows[:2], [*rows[:3], "{}"], []):
+        sources.write_text("".join(damaged), encoding="utf-8")
+        with raises_code("bad-metadata"):
+            train(configured(tmp_path / "run", dataset.folder, scans))
+    sources.write_text("".join(rows), encoding="utf-8")
     reader = FakeReader(true_text)
     reader.install(monkeypatch)
-    result = train(configured(tmp_path / "run", dataset.folder, scans))
+    result = train(configured(tmp_path / "run", copy_with_folds(dataset, tmp_path / "copy", 3).folder, scans))
     assert result.unlabelled is not None
     held_out = {Path(sample.id).name[0] for split in ("validation", "test") for sample in dataset.samples(split)}
     assert result.unlabelled.held_out == len(held_out) == 2

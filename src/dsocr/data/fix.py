@@ -11,11 +11,12 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 from dsocr import __version__
@@ -33,10 +34,11 @@ from dsocr.data.check.text_checks import (
     lone_latin_words,
 )
 from dsocr.data.dataset import (
+    SKIPPED_FILE,
+    SOURCES_FILE,
     Dataset,
     SplitCard,
     SplitWriter,
-    Store,
     count_example,
     require_free_dataset,
 )
@@ -246,7 +248,7 @@ def fix_dataset(
         changes = {
             "dsocr_version": __version__,
             "created": current_time().isoformat(timespec="seconds"),
-            "splits": _write_samples(folder, splits, dataset.card.store, progress),
+            "splits": _write_samples(dataset, folder, splits, progress),
             "crossing": {**dataset.card.crossing, **crossing},
             "repaired": repaired,
             "notes": [*dataset.card.notes, *(f"samples of {split} that were lost: {lost[split]}" for split in lost)],
@@ -266,7 +268,7 @@ def copy_with_folds(
     for row, fold in zip(rows, drawn, strict=True):
         row.columns["fold"] = fold
     with writing_folder(out) as folder:
-        cards = _write_samples(folder, splits, dataset.card.store, progress, link=True)
+        cards = _write_samples(dataset, folder, splits, progress, link=True)
         changes = {"split_by": unit, "folds": max(drawn), "seed": seed, "splits": cards}
         dataset.card.model_copy(update=changes).write(folder)
     return Dataset.open(out)
@@ -325,18 +327,16 @@ def _find_near_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) 
 
 
 def _write_samples(
-    folder: Path,
-    splits: _Splits,
-    store: Store,
-    progress: ProgressCallback | None,
-    *,
-    link: bool = False,
+    dataset: Dataset, folder: Path, splits: _Splits, progress: ProgressCallback | None, *, link: bool = False
 ) -> dict[Split, SplitCard]:
+    for name in (SOURCES_FILE, SKIPPED_FILE):
+        with suppress(FileNotFoundError):
+            copyfile(dataset.folder / name, folder / name)
     total, done, cards = sum(map(len, splits.values())), 0, {}
     for split, rows in splits.items():
         if not rows:
             continue
-        with closing(SplitWriter(folder, split, store)) as writer:
+        with closing(SplitWriter(folder, split, dataset.card.store)) as writer:
             for row in rows:
                 image = row.sample.image
                 content = image if link and isinstance(image, Path) else read_bytes(image)

@@ -27,7 +27,7 @@ from dsocr import __version__
 from dsocr.config import OWN_DATASET, RunConfig
 from dsocr.console import NotedProgress, current_reporter
 from dsocr.data.crops import hash_picture, read_sources
-from dsocr.data.dataset import Dataset, image_hash, training_samples
+from dsocr.data.dataset import SOURCES_FILE, Dataset, image_hash, training_samples
 from dsocr.data.prepare import prepare
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, Interrupted, command, first_few
@@ -98,6 +98,10 @@ def train_with_unlabelled(job: Job, *, preflight: bool, callbacks: Sequence[Call
         require_trainable(run, overwrite=job.overwrite)
         if job.recorded is None and first.path.is_dir():
             remove_path(first.path)  # has no checkpoint, so its settings may still change
+        dataset = job.samples_from
+        samples = training_samples(dataset, job.config)
+        held_out = [sample for split in (Split.VALIDATION, Split.TEST) for sample in dataset.samples(split)]
+        known = Known(_hashes(dataset, held_out), _hashes(dataset, samples))
         images = _count_images(job.config)
         reporter.complain(f"{images}: learning from their readings takes up to {TIMES_LONGER} times as long")
         lock.acquire()
@@ -108,11 +112,8 @@ def train_with_unlabelled(job: Job, *, preflight: bool, callbacks: Sequence[Call
             training = job.with_run(first.path, unlabelled=())
             if not training.is_finished():
                 run_job(training, preflight=preflight, callbacks=callbacks)
-            dataset = job.samples_from
-            samples, transcribed = training_samples(dataset, job.config), read_provenance(first)["training_samples"]
+            transcribed = read_provenance(first)["training_samples"]
             steps = int(read_history(first.path).training[-1]["step"])
-            held_out = [sample for split in (Split.VALIDATION, Split.TEST) for sample in dataset.samples(split)]
-            known = Known(_hashes(dataset, held_out), _hashes(dataset, samples))
             report = Scans(job.config, first, steps * job.config.training.batch_size, transcribed, known).read()
             if not report.refused:
                 training = job.with_run(second.path, unlabelled=(), epochs=None, max_steps=steps)
@@ -208,12 +209,17 @@ class Known:
 
 
 def _hashes(dataset: Dataset, samples: Sequence[Sample]) -> set[str]:
-    ids = {sample.id for sample in samples}
-    pictures = {
-        picture
-        for _, picture, cut in read_sources(dataset.folder)
-        if any(isinstance(line, list) and line[0] in ids for line in cut.get("lines", ()))
-    }
+    """Return the hashes of the samples and of their scans. Raises DataError if the scan of a sample is unknown."""
+    unknown, pictures = {sample.id for sample in samples}, set()
+    for _, picture, cut in read_sources(dataset.folder):
+        cropped = {line[0] for line in cut.get("lines", ()) if isinstance(line, list)}
+        if not cropped.isdisjoint(unknown):
+            pictures.add(picture)
+            unknown -= cropped
+    if unknown:
+        message = f"does not name the scans of {counted(len(unknown), 'sample')}, so they could be learnt from: "
+        where, hint = dataset.folder / SOURCES_FILE, "prepare the dataset again, or train without unlabelled scans"
+        raise DataError(message + first_few(sorted(unknown), 3), code="bad-metadata", where=where, hint=hint)
     return pictures | set(map(image_hash, samples))
 
 
