@@ -22,7 +22,7 @@ from dsocr.job import resolve
 from dsocr.models.canvas import Resolution, Tiling
 from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.loading import load_processor
-from dsocr.training.dry_run import Plan, check_and_plan
+from dsocr.training.dry_run import Plan, check_and_plan, check_widths
 from dsocr.training.lifecycle import describe_lighter_settings, explain_out_of_memory
 from dsocr.training.samples import measure_lengths
 from tests.making_models import write_first
@@ -115,6 +115,21 @@ def test_a_dry_run_names_the_check_that_fails(
     assert [check.name for check in found.errors] == [name] == found.to_dict()["errors"]
     assert found.errors[0].fix
     assert found.plan is None
+
+
+def test_texts_longer_than_their_lines_have_steps_are_counted(small_config: RunConfig, tmp_path: Path) -> None:
+    def lengthen(rows: list[dict[str, Any]]) -> None:
+        for row in rows[2:4]:
+            row["text"] = "aa" * 300
+
+    settings = {"base": "small", "training": {"max_text_tokens": 2000}}
+    config = with_rows(small_config, tmp_path, lengthen)
+    checks = {check.name: check for check in dsocr.dry_run(changed(config, **settings), preflight=False).checks}
+    assert checks["line width"].message.startswith("2 of 16 ")
+    assert Dataset.open(config.dataset).samples("train")[2].place in checks["line width"].message
+    samples = Dataset.open(small_config.dataset).samples("train")
+    assert check_widths(samples, load_processor("small", None, "")) == []
+    assert check_widths(samples, load_processor("nano", None, "free_ocr")) == []
 
 
 def test_a_run_folder_of_another_base_is_refused(small_config: RunConfig, tmp_path: Path) -> None:

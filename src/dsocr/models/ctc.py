@@ -176,6 +176,12 @@ class LineProcessor(Processor):
         steps = math.ceil(width * LINE_HEIGHT / height * self.stretch / PIXELS_PER_STEP)
         return InputLength(steps, len(text), max(steps, 1))
 
+    def fits(self, text: str, image_size: Callable[[], tuple[int, int]], image: Callable[[], Image.Image]) -> bool:
+        """Whether a line has enough steps for its text, so that it is not drawn wider."""
+        # Cut to its writing it has no fewer steps.
+        is_short = count_steps(text) < self.measure(text, image_size).vision
+        return is_short or self.encode(image(), text).as_read is None
+
     def shrink(self, image: Image.Image) -> Image.Image:
         """Cut a line to its writing and reduce it to twice the height at which it will be seen."""
         image, height = cut_to_writing(image), 2 * LINE_HEIGHT

@@ -163,6 +163,10 @@ class Processor(ABC):
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
         """Measure a sample without encoding it; `image_size` (width, height) is called only if it matters."""
 
+    def fits(self, text: str, image_size: Callable[[], tuple[int, int]], image: "Callable[[], Image.Image]") -> bool:
+        """Whether the network can write so long a text for an image; each is opened only if it matters."""
+        return True
+
     def unknown_characters(self, text: str) -> str:
         """Return the characters of a text that the network cannot write, each once, in their order."""
         return ""

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ from dsocr.data.dataset import training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, for_command_line
 from dsocr.html import counted
+from dsocr.images import open_image, upright_size
 from dsocr.io.processes import ProgressCallback
 from dsocr.job import Job, micro_batches_per_epoch, micro_batches_per_step, steps_per_epoch, total_steps
 from dsocr.models.adapters import omitted_layers
-from dsocr.models.family import Check, trains_all_weights
+from dsocr.models.family import Check, Processor, trains_all_weights
 from dsocr.training.callbacks import peak_memory
 from dsocr.training.distributed import limit_threads
 from dsocr.training.lifecycle import explain_out_of_memory, preserved_process
@@ -143,6 +145,7 @@ def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallba
             message = f"{excluded} of {len(split)} texts have more than {text_limit(processor, config)} tokens"
             fix = "raise training.max_text_tokens, or cut them into lines; they are skipped"
             checks.append(Check("text budget", "warning", message, fix))
+        checks += check_widths(samples, processor)
         with explain_out_of_memory(config), preserved_process():
             if busy := limit_threads(config, None)[1]:
                 checks.append(Check("machine", "warning", busy))
@@ -163,6 +166,20 @@ def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallba
         name = "memory" if error.code == "out-of-memory" else kinds.get(type(error), "run")
         checks.append(Check(name, "error", str(error), error.hint or ""))
     return DryRun(checks, plan)
+
+
+def check_widths(samples: Sequence[Sample], processor: Processor) -> list[Check]:
+    """Count the texts that are too long for the width of their image, as a line recogniser sees it."""
+    tight = [
+        sample
+        for sample in samples
+        if not processor.fits(sample.text, partial(upright_size, sample.image), partial(open_image, sample.image))
+    ]
+    if not tight:
+        return []
+    message = f"{len(tight)} of {len(samples)} texts have more characters than their line has room for"
+    fix = "compare them with their images: a line that is drawn wider in training cannot be read whole afterwards"
+    return [Check("line width", "warning", f"{message}, the first at {tight[0].place}", fix)]
 
 
 def _describe_plan(plan: Plan, config: RunConfig) -> list[Check]:
