@@ -73,7 +73,7 @@ def test_rows_come_back_or_are_refused(
         assume(has_header or not (BY_HAND[form] == "\t" and all("\t" in text for text in lines)))
     path = table / ("t.tsv" if "tab" in form else "t.csv")
     path.write_text(content, encoding=encoding, newline="")
-    refused: list[int] = []
+    refused: list[int | str] = []
     try:
         header, read_back = read_rows(path, {}, skip=lambda number, reason: refused.append(number))
     except DataError as error:

@@ -7,7 +7,7 @@ import pytest
 
 from dsocr.formats import SOURCE_FORMATS, detect_format, output_formats, target_format
 from dsocr.formats.pdf import count_pages
-from dsocr.formats.tables import read_sheet
+from dsocr.formats.tables import read_rows
 from tests.data.making import alto, page_xml, pair, write, write_parquet
 from tests.raising import raises_code
 
@@ -141,7 +141,7 @@ def test_conflicting_output_formats_are_an_error(out: str, names: list[str], cod
     [
         ("pikepdf", lambda folder: output_formats(folder, ["pdf"], all_xml=False)),
         ("docx", lambda folder: target_format("docx")),
-        ("openpyxl", lambda folder: read_sheet(folder / "a.xlsx")),
+        ("openpyxl", lambda folder: read_rows(folder / "a.xlsx", {})),
         ("pypdfium2", lambda folder: count_pages(folder / "a.pdf")),
     ],
 )

@@ -1,29 +1,34 @@
 """Workbooks as tables, and files of office programs that are not read."""
 
-import time
 import zipfile
-from datetime import date, datetime
+from datetime import datetime, time
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
-from openpyxl import Workbook
+from openpyxl import Workbook, load_workbook
+from openpyxl.cell.rich_text import CellRichText, TextBlock
+from openpyxl.cell.text import InlineFont
+from openpyxl.styles import Font
 
 from dsocr.data.prepare import prepare
 from dsocr.data.sources import open_source
 from dsocr.document import Note
-from dsocr.formats.tables import read_rows, read_sheet
+from dsocr.formats.tables import read_rows
 from dsocr.io.budget import Budget
 from tests.data.making import picture, write
+from tests.formats.reading import pages, read
 from tests.raising import raises_code
 
 
-def workbook(path: Path, *sheets: list[list[Any]]) -> Path:
+def workbook(path: Path, *sheets: list[list[Any]], titles: str = "") -> Path:
     book = Workbook()
     book.remove(book.worksheets[0])
-    for rows in sheets:
-        sheet = book.create_sheet()
+    for rows, title in zip_longest(sheets, titles[: len(sheets)]):
+        sheet = book.create_sheet(title)
         for row in rows:
             sheet.append(row)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,22 +47,133 @@ def test_a_workbook_is_a_table(tmp_path: Path) -> None:
     assert [sample.source for sample in dataset] == [f"lines.xlsx:{number + 2}" for number in range(3)]
 
 
+def struck_through(text: str) -> TextBlock:
+    return TextBlock(InlineFont(strike=True), text)
+
+
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("value", "code", "text"),
     [
-        pytest.param("a", "a", id="text"),
-        pytest.param(1905, "1905", id="a year"),
-        pytest.param(1905.0, "1905", id="a year as spreadsheets keep numbers"),
-        pytest.param(2.5, "2.5", id="a fraction"),
-        pytest.param(datetime(1999, 5, 7), "1999-05-07", id="a date"),
-        pytest.param(date(1999, 5, 7), "1999-05-07", id="a day"),
-        pytest.param(None, "", id="nothing"),
-        pytest.param("'=1+1", "'=1+1", id="an apostrophe"),
+        pytest.param("a", "General", "a", id="text"),
+        pytest.param("'=1+1", "General", "'=1+1", id="an apostrophe"),
+        pytest.param("a_x000D_\nb", "@", "a\r\nb", id="a line break of Windows"),
+        pytest.param("0,5", "0000", "0,5", id="a text among numbers"),
+        pytest.param(None, "0000", "", id="nothing"),
+        pytest.param(1905.0, "General", "1905", id="a year as spreadsheets keep numbers"),
+        pytest.param(2.5, "General", "2.5", id="a fraction"),
+        pytest.param(1, "0000", "0001", id="leading zeros"),
+        pytest.param(0.05, "0%", "5%", id="per cent"),
+        pytest.param(0.125, "0.0%", "12.5%", id="parts of per cent"),
+        pytest.param(3.1, "0.00", "3.10", id="two decimals"),
+        pytest.param(1.005, "0.00", "1.01", id="half a hundredth"),
+        pytest.param(-5, "0;[Red](0)", "(5)", id="a negative number in brackets"),
+        pytest.param(0, '0;-0;"-"', "-", id="a dash for zero"),
+        pytest.param(7, '"л. "0\\ "об."', "л. 7 об.", id="words around a number"),
+        pytest.param(5, "#,##0[$₽-419]", "5₽", id="a currency"),
+        pytest.param(datetime(1905, 5, 12), "DD.MM.YYYY", "12.05.1905", id="a date"),
+        pytest.param(datetime(1905, 5, 2), 'd.m.yy" г."', "2.5.05 г.", id="a short date"),
+        pytest.param(datetime(1905, 5, 12, 10, 5), "[$-419]yyyy-mm-dd hh:mm;@", "1905-05-12 10:05", id="with time"),
+        pytest.param(time(10, 30), "H:MM", "10:30", id="a time"),
+        pytest.param(True, "General", "TRUE", id="a logical value"),
+        pytest.param(1234567.891234, "General", None, id="digits that may be cut"),
+        pytest.param(12345678901234567890, "0", None, id="digits that are lost"),
+        pytest.param(1861, "#,##0", None, id="a separator of thousands"),
+        pytest.param(0.5, "# ?/?", None, id="a fraction with a bar"),
+        pytest.param(5, "[>3]0;0.0", None, id="a condition"),
+        pytest.param(datetime(1905, 5, 12), "mm-dd-yy", None, id="a date as the computer has it"),
+        pytest.param(datetime(1905, 5, 12), "dd/mm/yyyy", None, id="a separator as the computer has it"),
+        pytest.param(datetime(1905, 5, 12), "d mmmm yyyy", None, id="the name of a month"),
+        pytest.param(datetime(1900, 2, 1), "dd.mm.yyyy", None, id="a day that Excel counts in another way"),
+        pytest.param("12", '"л. "@', None, id="words around a text"),
+        pytest.param("=A1&B1", "General", None, id="a formula without a result"),
     ],
 )
-def test_cells_are_texts(value: object, text: str, tmp_path: Path) -> None:
-    path = workbook(tmp_path / "t.xlsx", [["image", "text", "end"], [], ["a.png", value, "end"]])
-    assert read_rows(path, {})[1] == [(3, {"image": "a.png", "text": text, "end": "end"})]
+def test_a_cell_is_what_it_shows(value: Any, code: str, text: str | None, tmp_path: Path) -> None:
+    book = Workbook()
+    book.worksheets[0].append(["image", "text", "end"])
+    book.worksheets[0].append(["a.png", value, "end"])
+    book.worksheets[0]["B2"].number_format = code
+    book.save(tmp_path / "t.xlsx")
+    skipped: list[str] = []
+    rows = read_rows(tmp_path / "t.xlsx", {}, skip=lambda number, reason: skipped.append(f"{number} {reason[:2]}"))[1]
+    assert rows == ([(2, {"image": "a.png", "text": text, "end": "end"})] if text is not None else [])
+    assert skipped == ([] if text is not None else ["2 B2"])
+
+
+LINES = [["image", "text"], ["a.png", "раз"], ["b.png", "два"]]
+RUSSIAN = [["Фонд 12, опись 3"], [], ["№", "Имя файла", "Расшифровка"], [7, "c.png", "три"]]
+READ = {"2": "раз", "3": "два"}
+
+
+@pytest.mark.parametrize(
+    ("sheets", "lines", "notes"),
+    [
+        pytest.param(
+            [LINES, RUSSIAN], {"A!2": "раз", "A!3": "два", "B!4": "три"}, ["rows 1-2", "'№'"], id="two tables"
+        ),
+        pytest.param([[["Пишите строку за строкой"]], LINES], READ, ["'A'"], id="an instruction"),
+        pytest.param([LINES, [["c.png", "три"]]], READ, ["'B'"], id="a sheet without headings"),
+        pytest.param([LINES[1:], [["c.png", "три"]]], {"A!1": "раз", "A!2": "два", "B!1": "три"}, [], id="no headings"),
+        pytest.param([[["image", "text", "Text"], ["c.png", "1", "2"]]], {}, [], id="two texts"),
+        pytest.param([[[*row, "?"] for row in LINES[1:]]], {"1": "раз", "2": "два"}, ["'3'"], id="another column"),
+        pytest.param([[*LINES, ["c.png", None, "?"]]], READ | {"4": ""}, ["columns C "], id="a column without heading"),
+        pytest.param([[["image", 1], *LINES]], {"3": "раз", "4": "два"}, ["rows 1-1"], id="a row above the headings"),
+    ],
+)
+def test_sheets_with_columns_are_read_and_the_rest_is_named(
+    sheets: Any, lines: dict[str, str], notes: list[str], tmp_path: Path
+) -> None:
+    workbook(tmp_path / "t.xlsx", *sheets, titles="ABC")
+    for name in "abc":
+        picture(tmp_path / f"{name}.png")
+    items = read("table", tmp_path)
+    assert {page.where.removeprefix("t.xlsx:"): page.lines[0].text for page in pages(items)} == lines
+    messages = [item.message for item in items if isinstance(item, Note)]
+    assert len(messages) == len(notes)
+    assert all(note in message for note, message in zip(notes, messages, strict=True))
+
+
+def test_a_merged_cell_holds_for_its_rows_and_a_merged_text_for_none(tmp_path: Path) -> None:
+    path = tmp_path / "t.xlsx"
+    rows: list[list[Any]] = [["image", "text"], ["a.png", "раз"], [None, "два"], ["b.png", "три"], [None, None]]
+    rows += [["c.png", "трое"], ["d.png"], ["e.png", "e"], [None, None]]
+    book = load_workbook(workbook(path, rows))
+    for merged in ("A2:A3", "A4:A5", "B4:B5", "B6:B7", "A8:A9", "C1:D1", "A1:A1"):
+        book.worksheets[0].merge_cells(merged)
+    book.save(path)
+    skipped: list[tuple[Any, str]] = []
+    _, read = read_rows(path, {}, skip=lambda number, reason: skipped.append((number, reason.split()[0])))
+    assert [(number, *cells.values()) for number, cells in read] == [
+        *[(2, "a.png", "раз"), (3, "a.png", "два"), (4, "b.png", "три"), (8, "e.png", "e"), (9, "e.png", "")],
+    ]
+    assert skipped == [(6, "B6:B7"), (7, "B6:B7")]
+
+
+@pytest.mark.parametrize(
+    ("cell", "kept"),
+    [
+        pytest.param(CellRichText("раз, ", struck_through("два")), "раз,", id="a part"),
+        pytest.param(CellRichText(struck_through("раз"), ", два"), ", два", id="a part before"),
+        pytest.param("раз", None, id="a cell"),
+        pytest.param(1905, None, id="a number"),
+        pytest.param(CellRichText(TextBlock(InlineFont(b=True), "раз"), ", два"), "раз", id="all but a part"),
+    ],
+)
+def test_struck_out_text_obeys_the_policy(cell: Any, kept: str | None, tmp_path: Path) -> None:
+    book = Workbook()
+    for row in LINES:
+        book.worksheets[0].append(row)
+    book.worksheets[0]["B3"] = cell
+    if not isinstance(cell, CellRichText) or (isinstance(cell[1], str) and kept == "раз"):
+        book.worksheets[0]["B3"].font = Font(strike=True)
+    picture(tmp_path / "s" / "a.png")
+    picture(tmp_path / "s" / "b.png", colour="red")
+    book.save(tmp_path / "s" / "t.xlsx")
+    for action, texts in (("keep", ["раз", str(cell)]), ("strip", ["раз", kept]), ("drop-line", ["раз"])):
+        dataset = prepare(
+            tmp_path / "s", tmp_path / action, split="1/0/0", split_by="text", text_policy=[f"struck={action}"]
+        )
+        assert [sample.text for sample in dataset] == [text for text in texts if text is not None]
 
 
 def damaged(path: Path) -> None:
@@ -94,12 +210,12 @@ def test_an_empty_workbook_has_no_table(tmp_path: Path) -> None:
 
 
 def test_a_workbook_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsocr.formats.tables.MAX_TEXT_BYTES", 2**20)
+    monkeypatch.setattr("dsocr.formats.sheets.MAX_TEXT_BYTES", 2**20)
     path = workbook(tmp_path / "t.xlsx", [["image", "text"]])
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("xl/sharedStrings.xml", bytes(5 * 2**20))
     with raises_code("too-large"):
-        read_sheet(path)
+        read_rows(path, {})
 
 
 SHEET = b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
@@ -129,18 +245,18 @@ def with_sheet(path: Path, rows: bytes, name: str) -> Path:
 def test_a_small_workbook_takes_little_time(
     rows: bytes, suffix: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.formats.tables._MAX_SIGNS", 1_000_000)
-    path, began = with_sheet(tmp_path / "t.xlsx", rows, f"xl/worksheets/sheet1.{suffix}"), time.process_time()
+    monkeypatch.setattr("dsocr.formats.sheets._MAX_SIGNS", 1_000_000)
+    path, began = with_sheet(tmp_path / "t.xlsx", rows, f"xl/worksheets/sheet1.{suffix}"), process_time()
     with raises_code(code):
-        read_sheet(path)
-    assert time.process_time() - began < 3
+        read_rows(path, {})
+    assert process_time() - began < 3
 
 
 def test_cells_beyond_the_budget_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = workbook(tmp_path / "t.xlsx", [["a"] * 20] * 20)
-    monkeypatch.setattr("dsocr.formats.tables.Budget", partial(Budget, elements=200))
+    monkeypatch.setattr("dsocr.formats.sheets.Budget", partial(Budget, elements=200))
     with raises_code("too-large"):
-        read_sheet(path)
+        read_rows(path, {})
 
 
 @pytest.mark.parametrize("name", ["letters.docx", "letters.odt", "lines.xls", "lines.ods"])

@@ -14,7 +14,8 @@ from dsocr.document import Line
 from dsocr.errors import DataError, first_few
 from dsocr.formats import XML_PARSERS
 from dsocr.formats.pdf import PDF_SUFFIXES, page_texts
-from dsocr.formats.tables import SHEET_SUFFIXES, open_table
+from dsocr.formats.sheets import SHEET_SUFFIXES
+from dsocr.formats.tables import open_table
 from dsocr.formats.xml import MAX_XML_BYTES, parse_xml, parse_xml_bytes, source_line
 from dsocr.io.budget import Budget
 from dsocr.io.encodings import MAX_TEXT_BYTES, read_text

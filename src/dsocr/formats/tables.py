@@ -9,19 +9,16 @@ import csv
 import io
 import json
 import re
-import warnings
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import date, datetime, time
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dsocr.document import Box, Item, Line, Note, Outline, Page, Point, Skipped, SkipReason, format_points, parse_points
 from dsocr.errors import DataError, option
-from dsocr.formats.delimited import DELIMITERS, TextRow, is_image, split_rows
+from dsocr.formats.delimited import DELIMITERS, is_image, split_rows
 from dsocr.formats.format import (
     IMAGES,
     SURROGATES,
@@ -32,20 +29,13 @@ from dsocr.formats.format import (
     Written,
     copy_page_image,
     read_files,
-    require_packages,
 )
 from dsocr.formats.messages import is_messages
+from dsocr.formats.sheets import SHEET_SUFFIXES, SheetCell, read_workbook
 from dsocr.io.archives import ARCHIVE_SUFFIXES
-from dsocr.io.budget import MB, Budget
-from dsocr.io.encodings import MAX_TEXT_BYTES, read_text
+from dsocr.io.budget import Budget
+from dsocr.io.encodings import read_text
 from dsocr.io.files import list_files, parse_split, split_of_folder
-
-SHEET_SUFFIXES = frozenset({".xlsx", ".xlsm"})
-
-_MAX_ROWS = 1_048_576
-"""Rows of a sheet, as in Excel."""
-_MAX_SIGNS = 20_000_000
-"""Signs `<` in all parts; a cell has four, and the text of a cell too."""
 
 _ALIGN = "`dsocr align SCANS TEXT.docx -o data/mine` finds the line of each text; or write a table, .xlsx or .csv"
 UNREAD_HINTS = {
@@ -60,15 +50,21 @@ UNREAD_HINTS = {
 
 OUTLINE_ROLES = ("bbox", "polygon", "baseline")
 
-USUAL_NAMES = {
-    "image": ("file_name", "image", "im", "image_path", "path", "img", "file", "filename", "файл", "имя файла"),
-    "text": ("text", "transcription", "label", "ground_truth", "gt", "sentence", "текст", "расшифровка"),
+_RUSSIAN_NAMES = {
+    "image": ("имя файла", "файл", "изображение", "скан"),
+    "text": ("текст", "расшифровка", "транскрипция"),
+    "page": ("страница", "лист"),
+}
+USUAL_NAMES: dict[str, tuple[str, ...]] = {
+    "image": ("file_name", "image", "im", "image_path", "path", "img", "file", "filename"),
+    "text": ("text", "transcription", "label", "ground_truth", "gt", "sentence"),
     "writer": ("writer", "writer_id", "author", "hand", "scribe"),
-    "page": ("page", "page_id", "page_image", "source_img", "source_image", "страница"),
+    "page": ("page", "page_id", "page_image", "source_img", "source_image"),
     "document": ("document", "document_id", "doc"),
     "split": ("split", "stage", "subset", "set"),
     **{role: (role,) for role in OUTLINE_ROLES},
 }
+USUAL_NAMES |= {role: USUAL_NAMES[role] + names for role, names in _RUSSIAN_NAMES.items()}
 """Role -> usual column names, the most usual first."""
 
 COLUMNS_HINT = f"say which is which, e.g. {option('columns', {'image': 'scan', 'text': 'words'})}"
@@ -85,10 +81,12 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 """How a cell begins that spreadsheets take for a formula, and one that would be mistaken for its escaped form."""
 
 C = TypeVar("C")
-Row = tuple[int, dict[str, str]]
-"""Line number in the file, and cells by column."""
-SkipRow = Callable[[int, str], object]
-"""Takes the number of a row that cannot be divided into cells, and the reason."""
+Row = tuple[int | str, dict[str, str]]
+"""Line number in the file, or place in a workbook, and cells by column."""
+SkipRow = Callable[[int | str, str], object]
+"""Takes the number or place of a row that cannot be read, and the reason."""
+Remark = Callable[[str], object]
+"""Takes a message about the parts of a workbook that are not read."""
 
 
 def escape_formula(text: str) -> str:
@@ -139,9 +137,11 @@ def _is_understood(path: Path, columns: Columns) -> bool:
     return {"image", "text"} <= guess_roles(header, columns).keys()
 
 
-def open_table(path: Path, columns: Columns, skip: SkipRow | None = None) -> tuple[dict[str, str], list[Row]]:
+def open_table(
+    path: Path, columns: Columns, skip: SkipRow | None = None, remark: Remark | None = None
+) -> tuple[dict[str, str], list[Row]]:
     """Return role -> column and the rows; if there is no column of images or texts, an error lists the columns."""
-    header, rows = read_rows(path, columns, skip=skip)
+    header, rows = read_rows(path, columns, skip=skip, remark=remark)
     roles = guess_roles(header, columns)
     require_roles(roles, columns, header, path)
     values = {name: {cells.get(name, "").strip() for _, cells in rows} - {""} for name in header}
@@ -186,13 +186,20 @@ def require_roles(roles: Mapping[str, str], columns: Columns, header: Iterable[s
 
 def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     """Read the rows of a table; those with an outline on the same image are one page, if they agree otherwise."""
-    skipped: list[Skipped] = []
+    reported: list[Item] = []
 
-    def skip(number: int, reason: str) -> None:
-        skipped.append(Skipped(SkipReason.BAD_SOURCE, f"{file.where}:{number}", reason))
+    def skip(number: int | str, reason: str) -> None:
+        reported.append(Skipped(SkipReason.BAD_SOURCE, f"{file.where}:{number}", reason))
 
-    roles, rows = open_table(file.path, columns, skip)
-    yield from skipped
+    def remark(message: str) -> None:
+        reported.append(Note(f"{file.where}: {message}"))
+
+    roles, rows = open_table(file.path, columns, skip, remark)
+    yield from reported
+    others = {name for _, cells in rows for name, cell in cells.items() if cell.strip()} - {*roles.values()}
+    if others and file.path.suffix.lower() in SHEET_SUFFIXES:
+        used = ", ".join(f"{role} from {column!r}" for role, column in roles.items())
+        yield Note(f"{file.where}: read are {used}; other columns: {', '.join(map(repr, sorted(others)))}")
     if (split := roles.get("split")) and split not in {*columns.values(), *USUAL_NAMES["split"]}:
         yield Note(f"the column {split!r} of {file.where} is read as the split")
     line_columns = {column for role, column in roles.items() if role in {"text", *OUTLINE_ROLES}}
@@ -226,7 +233,9 @@ def _read_row(file: SourceFile, roles: Mapping[str, str], row: Row) -> Page | Sk
     else:
         in_folders = (split_of_folder(path.relative_to(file.root).parent) for path in (file.path, page.image))
         split = parse_split(file.path.stem) or next(filter(None, in_folders), None)
-    return replace(page, lines=(Line(cells.get(roles["text"], ""), where, outline),), split=split)
+    text = cells.get(roles["text"], "")
+    struck = text.struck if isinstance(text, SheetCell) else ()
+    return replace(page, lines=(Line(text, where, outline, struck=struck),), split=split)
 
 
 def row_details(values: Mapping[str, str], cells: Mapping[str, str]) -> dict[str, Any]:
@@ -259,6 +268,7 @@ def read_rows(
     columns: Columns,
     usual_names: Mapping[str, Sequence[str]] = USUAL_NAMES,
     skip: SkipRow | None = None,
+    remark: Remark | None = None,
 ) -> tuple[list[str], list[Row]]:
     """Return the column names, and the line number and cells of every row that is not blank.
 
@@ -269,25 +279,24 @@ def read_rows(
     suffix = path.suffix.lower()
     require_readable_kind(path)
     if suffix in SHEET_SUFFIXES:
-        split = [TextRow(*row) for row in read_sheet(path)]
-    else:
-        text = read_text(path)
-        Budget().take(path, elements=sum(map(text.count, "\n,\t;|")))
-        if suffix == ".jsonl":
-            lines = enumerate(text.split("\n"), start=1)
-            rows = [(number, _json_cells(line, number, path)) for number, line in lines if line.strip()]
-            return list(_first(rows, path)), rows
+        return _read_sheets(path, columns, usual_names, skip, remark)
+    text = read_text(path)
+    Budget().take(path, elements=sum(map(text.count, "\n,\t;|")))
+    if suffix == ".jsonl":
+        lines = enumerate(text.split("\n"), start=1)
+        rows: list[Row] = [(number, _json_cells(line, number, path)) for number, line in lines if line.strip()]
+        return list(_first(rows, path)), rows
 
-        def find_places(cells: list[str]) -> tuple[int, int] | None:
-            numbered = [str(place) for place in range(1, len(cells) + 1)]
-            names = cells if _is_header(cells, columns) else numbered if columns else None
-            if names is None:
-                return None
-            roles = guess_roles(names, columns, usual_names)
-            image, written = (names.index(roles[role]) if role in roles else -1 for role in list(usual_names)[:2])
-            return image, written
+    def find_places(cells: list[str]) -> tuple[int, int] | None:
+        numbered = [str(place) for place in range(1, len(cells) + 1)]
+        names = cells if _is_header(cells, columns) else numbered if columns else None
+        if names is None:
+            return None
+        roles = guess_roles(names, columns, usual_names)
+        image, written = (names.index(roles[role]) if role in roles else -1 for role in list(usual_names)[:2])
+        return image, written
 
-        split = split_rows(path, text, find_places, "\t" if suffix == ".tsv" else DELIMITERS)
+    split = split_rows(path, text, find_places, "\t" if suffix == ".tsv" else DELIMITERS)
     header = _first([(row.number, row.cells) for row in split], path)
     if tuple(header[: len(_TSV_COLUMNS)]) == _TSV_COLUMNS:  # a table that `writing_tsv` wrote
         split = [replace(row, cells=list(map(unescape_formula, row.cells))) for row in split]
@@ -297,15 +306,40 @@ def read_rows(
     else:
         width = max(len(row.cells) for row in split) or 2
         header = [str(place) for place in range(1, width + 1)]
-    for row in split:
-        if row.problem and skip is None:
-            raise DataError(f"the row cannot be read: {row.problem}", code="row-refused", where=f"{path}:{row.number}")
-        if row.problem and skip is not None:
-            skip(row.number, row.problem)
+    _skip_rows(path, [(row.number, row.problem) for row in split if row.problem], skip)
     return header, [(row.number, dict(zip(header, row.cells, strict=True))) for row in split if not row.problem]
 
 
-def _first(rows: Sequence[tuple[int, C]], path: Path) -> C:
+def _read_sheets(
+    path: Path,
+    columns: Columns,
+    usual_names: Mapping[str, Sequence[str]],
+    skip: SkipRow | None,
+    remark: Remark | None,
+) -> tuple[list[str], list[Row]]:
+    image, text = list(usual_names)[:2]
+    table = read_workbook(path, lambda names: guess_roles(names, columns, usual_names), (image, text))
+    _skip_rows(path, table.skipped, skip)
+    if remark:
+        for message in table.notes:
+            remark(message)
+    if not table.header:
+        raise DataError("; ".join(table.notes) or "the table is empty", code="table-empty", where=path)
+    if tuple(table.header[: len(_TSV_COLUMNS)]) == _TSV_COLUMNS:  # a table that `writing_tsv` wrote, saved by Excel
+        table.rows = [
+            (place, {name: unescape_formula(cell) for name, cell in cells.items()}) for place, cells in table.rows
+        ]
+    return table.header, [*table.rows]
+
+
+def _skip_rows(path: Path, rows: Iterable[tuple[int | str, str]], skip: SkipRow | None) -> None:
+    for number, reason in rows:
+        if skip is None:
+            raise DataError(f"the row cannot be read: {reason}", code="row-refused", where=f"{path}:{number}")
+        skip(number, reason)
+
+
+def _first(rows: Sequence[tuple[object, C]], path: Path) -> C:
     if not rows:
         raise DataError("the table is empty", code="table-empty", where=path)
     return rows[0][1]
@@ -334,60 +368,6 @@ def require_readable_kind(path: Path) -> None:
     if hint := UNREAD_HINTS.get(path.suffix.lower()):
         message = f"{path.suffix.lower()[1:].upper()} files are not read"
         raise DataError(message, code="file-kind-unread", where=path, hint=hint)
-
-
-def read_sheet(path: Path) -> list[tuple[int, list[str]]]:
-    """Return the number and the cells of each row that is not blank, of the first sheet with any.
-
-    Raises DataError for a file that is locked, damaged or too large.
-    """
-    require_packages("an Excel workbook", ["openpyxl"])
-    from openpyxl import load_workbook
-
-    content = Budget(size=MAX_TEXT_BYTES).read(path)
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            budget = Budget(size=4 * MAX_TEXT_BYTES, elements=_MAX_SIGNS)
-            unpacked = sum(part.file_size for part in archive.infolist())
-            budget.unpack(path, packed=len(content), unpacked=unpacked)
-            for part in archive.infolist():
-                with archive.open(part) as file:
-                    for chunk in iter(partial(file.read, MB), b""):
-                        budget.take(path, elements=chunk.count(b"<"))
-        budget = Budget()
-        with warnings.catch_warnings():  # about styles and validations that it does not know
-            warnings.simplefilter("ignore")
-            workbook = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
-            for sheet in workbook.worksheets:
-                rows = []
-                for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
-                    if number > _MAX_ROWS:
-                        raise ValueError(f"it has more than {_MAX_ROWS} rows")
-                    if not values:
-                        continue
-                    budget.take(path, elements=len(values) + 1)
-                    cells = list(map(_cell_text, values))
-                    if any(cell.strip() for cell in cells):
-                        rows.append((number, cells))
-                if rows:  # without columns that are only formatted
-                    width = max(place for _, cells in rows for place, cell in enumerate(cells, start=1) if cell.strip())
-                    return [(number, (cells + [""] * width)[:width]) for number, cells in rows]
-    except DataError:
-        raise
-    except Exception as error:  # openpyxl raises whatever the XML library and its own types raise
-        message = f"the workbook cannot be read: {type(error).__name__}: {str(error)[:200]}"
-        if content.startswith(b"\xd0\xcf\x11\xe0"):
-            message = "the workbook is locked with a password, or an .xls file under another name"
-        raise DataError(message, code="table-unreadable", where=path, hint="save it again as .xlsx or CSV") from error
-    return []
-
-
-def _cell_text(value: object) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, datetime) and value.time() == time():
-        return value.date().isoformat()
-    return value.isoformat() if isinstance(value, date | time) else "" if value is None else str(value)
 
 
 def spreadsheet(rows: Iterable[Iterable[object]], *, delimiter: str = ",") -> str:

@@ -1,0 +1,384 @@
+"""The sheets of Excel workbooks as tables of what their cells show.
+
+Excel stores a number and a number format: 0001 is 1, and a date is a number of days. Formats that depend on the
+computer's settings, or are not known here, make a cell that cannot be read. A merged cell holds for all its rows.
+"""
+
+import io
+import re
+import warnings
+import zipfile
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dsocr.errors import DataError, first_few
+from dsocr.formats.delimited import is_image
+from dsocr.formats.format import require_packages
+from dsocr.io.budget import MB, Budget
+from dsocr.io.encodings import MAX_TEXT_BYTES
+
+if TYPE_CHECKING:
+    from openpyxl.cell.read_only import ReadOnlyCell
+
+SHEET_SUFFIXES = frozenset({".xlsx", ".xlsm"})
+
+FindRoles = Callable[[list[str]], Mapping[str, str]]
+"""Returns role -> column for the cells of a row that may be the headings."""
+
+_MAX_ROWS = 1_048_576
+"""Rows of a sheet, as in Excel."""
+_MAX_SIGNS = 20_000_000
+"""Signs `<` in all parts; a cell has four, and the text of a cell too."""
+_MAX_INTRODUCTION = 100
+"""Rows in which the headings of a sheet are looked for."""
+_MOST_DIGITS = 11
+"""Characters of a number without a format; longer ones are rounded to the width of the column."""
+_LARGEST = 1e15
+"""Larger numbers lose digits."""
+
+_SAME_EVERYWHERE = frozenset({0, 1, 2, 3, 4, 9, 10, 20, 21, 37, 38, 39, 40, 45, 49})
+"""Built-in number formats that do not depend on the computer's settings, apart from the decimal sign."""
+_CUSTOM = 164
+"""The first number format that is not built in."""
+_TOKEN = re.compile(r'"[^"]*"|\\.|[_*].|\[[^\]]*\]|General|[#0?,]*[#0?](?:\.[#0?]+)?|y+|m+|d+|h+|s+|.', re.I | re.S)
+_LITERAL = re.compile(r'"([^"]*)"|\\(.)|\[\$([^\]-]*)(?:-[0-9a-f]{1,4})?\]', re.I | re.S)
+_UNSEEN = re.compile(r"\*.|\[(?:black|blue|cyan|green|magenta|red|white|yellow|color ?\d+)\]", re.I | re.S)
+_DIGITS = re.compile(r"(?P<grouped>#,##)?#*(?P<whole>0+)(?:\.(?P<decimals>0+))?")
+_SYSTEM_FORMAT = re.compile(r"\[\$-f[48]00\]", re.I)
+_DATE_PART = re.compile(r"yyyy|yy|mm?|dd?|hh?|ss?", re.I)
+_GROUP = 3
+"""Digits of a number without a separator of thousands."""
+_FIRST_DAY, _LAST_DAY = 61, 2_958_466
+"""The first of March 1900 and the end of the year 9999, in days."""
+_ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
+"""How Excel writes characters that XML cannot contain."""
+
+_WORDS = ({False: "FALSE", True: "TRUE"}, {False: "ЛОЖЬ", True: "ИСТИНА"})
+_RUSSIAN = re.compile("[а-яё]", re.IGNORECASE)
+_POINT = "numbers with a decimal point, which some languages of Excel show as a comma"
+_LOGICAL = "logical values, which each language of Excel shows in its own words"
+
+
+class SheetCell(str):
+    """What a cell shows.
+
+    `struck` are its struck-out spans, `problem` says why the cell cannot be read, and `doubt` what Excel shows in
+    another way in another language. `merged` is the range of a merged cell over several rows with cells of their own;
+    a cell `is_filled` below the first of them.
+    """
+
+    place = problem = doubt = merged = ""
+    struck: tuple[tuple[int, int], ...] = ()
+    is_filled = False
+
+
+@dataclass(slots=True)
+class SheetTable:
+    """The tables of a workbook as one: each row by its number, or `sheet!number`, with its cells by column.
+
+    `skipped` are the rows that cannot be read with the reasons, `notes` say what else was not read.
+    """
+
+    header: list[str] = field(default_factory=list)
+    rows: list[tuple[int | str, dict[str, str]]] = field(default_factory=list)
+    skipped: list[tuple[int | str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sheet:
+    """A sheet with any cell that is not blank: these cells by row and column, both counted from 1."""
+
+    title: str
+    is_hidden: bool
+    hidden_rows: list[int]
+    rows: dict[int, dict[int, SheetCell]]
+
+
+def read_workbook(path: Path, find_roles: FindRoles, needed: tuple[str, str]) -> SheetTable:
+    """Read all sheets that have columns for the roles of the image and the text, which are `needed`.
+
+    Without any such sheet, the first row of the first one is its header. Raises DataError for a file that is locked,
+    damaged or too large.
+    """
+    sheets = _read_sheets(path)
+    headings = {sheet.title: None if sheet.is_hidden else _find_heading(sheet, find_roles, needed) for sheet in sheets}
+    places = {place for place in headings.values() if place is not None}
+    if not places:
+        first = next((sheet for sheet in sheets if not sheet.is_hidden), None)
+        headings |= {first.title: min(first.rows)} if first else {}
+    elif any(places):  # an image in the first row makes no table beside a table with headings
+        headings = {title: place or None for title, place in headings.items()}
+    several = sum(place is not None for place in headings.values()) > 1
+    table = SheetTable()
+    for sheet in sheets:
+        place = headings[sheet.title]
+        problem = "it is hidden" if sheet.is_hidden else f"it has no headings for the {needed[0]} and the {needed[1]}"
+        if place is not None:
+            problem = _add_sheet(table, sheet, place, find_roles, needed[1], is_named=several)
+        if problem:
+            table.notes.append(f"the sheet {sheet.title!r} is not read: {problem}")
+    return table
+
+
+def _find_heading(sheet: _Sheet, find_roles: FindRoles, needed: tuple[str, str]) -> int | None:
+    """Return the number of the row of headings; 0 if the first row names an image instead, None for neither.
+
+    Of headings in neighbouring rows the last count: those above put columns into groups.
+    """
+    heading = None
+    for number, cells in list(sheet.rows.items())[:_MAX_INTRODUCTION]:
+        if find_roles(["" if cell.strip().isdecimal() else cell for cell in cells.values()]).keys() >= {*needed}:
+            heading = number
+        elif heading:
+            break
+    return 0 if heading is None and any(map(is_image, next(iter(sheet.rows.values())).values())) else heading
+
+
+def _add_sheet(
+    table: SheetTable, sheet: _Sheet, heading: int, find_roles: FindRoles, text_role: str, *, is_named: bool
+) -> str:
+    """Add the rows below the headings, under the table's names of their columns; return why that is impossible."""
+    names = {place: cell.strip() for place, cell in sheet.rows.get(heading, {}).items()}
+    if not heading:
+        names = {place: str(place) for place in range(1, max(map(max, sheet.rows.values())) + 1)}
+    roles, known = find_roles(list(names.values())), find_roles(table.header)
+    renamed = {column: known.get(role, column) for role, column in roles.items()}
+    names = {place: renamed.get(name, name) for place, name in names.items()}
+    counts = Counter(name.lower() for name in names.values())
+    if twice := [name for name in renamed.values() if counts[name.lower()] > 1]:
+        return f"it has more than one column {twice[0]!r}"
+    names = {
+        place: name if counts[name.lower()] == 1 else f"{name} ({_letters(place)})" for place, name in names.items()
+    }
+    table.header += [name for name in names.values() if name not in table.header]
+    below = {number: cells for number, cells in sheet.rows.items() if number > heading}
+    where = f"of the sheet {sheet.title!r}"
+    if heading and heading > (first := min(sheet.rows)):
+        table.notes.append(f"rows {first}-{heading - 1} {where} are above its headings and not read")
+    if unnamed := sorted({place for cells in below.values() for place in cells} - names.keys()):
+        table.notes.append(f"the columns {', '.join(map(_letters, unnamed))} {where} have no heading and are not read")
+    if sheet.hidden_rows:
+        table.notes.append(f"hidden rows {where} are read: {first_few(list(map(str, sheet.hidden_rows)))}")
+    doubts: dict[str, list[str]] = {}
+    for number, cells in below.items():
+        label = f"{sheet.title}!{number}" if is_named else number
+        row = {name: cells.get(place, SheetCell()) for place, name in names.items()}
+        used = [row[column] for column in renamed.values()]
+        text = row.get(renamed.get(roles.get(text_role, ""), ""), SheetCell())
+        problem = next((cell.problem for cell in used if cell.problem), "")
+        if text.is_filled and all(cell.is_filled for cell in cells.values()):
+            continue  # of a row that is several rows high
+        if text.merged:
+            problem = f"{text.merged} is one cell for several rows: write the text of each row into a cell of its own"
+        if problem:
+            table.skipped.append((label, problem))
+            continue
+        for cell in used:
+            if cell.doubt:
+                doubts.setdefault(cell.doubt, []).append(cell.place)
+        table.rows.append((label, {**row}))
+    for doubt, places in doubts.items():
+        table.notes.append(f"cells {where} hold {doubt}: {first_few(places, 3)}")
+    return ""
+
+
+def _letters(column: int) -> str:
+    from openpyxl.utils import get_column_letter
+
+    return get_column_letter(column)
+
+
+def _read_sheets(path: Path) -> list[_Sheet]:
+    """Return the sheets that have any cell."""
+    require_packages("an Excel workbook", ["openpyxl"])
+    from openpyxl import load_workbook
+
+    content = Budget(size=MAX_TEXT_BYTES).read(path)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            budget = Budget(size=4 * MAX_TEXT_BYTES, elements=_MAX_SIGNS)
+            unpacked = sum(part.file_size for part in archive.infolist())
+            budget.unpack(path, packed=len(content), unpacked=unpacked)
+            for part in archive.infolist():
+                with archive.open(part) as file:
+                    for chunk in iter(partial(file.read, MB), b""):
+                        budget.take(path, elements=chunk.count(b"<"))
+        budget = Budget()
+        with warnings.catch_warnings():  # about styles and validations that it does not know
+            warnings.simplefilter("ignore")
+            workbook = load_workbook(
+                io.BytesIO(content), read_only=True, data_only=True, keep_links=False, rich_text=True
+            )
+            sheets = [_read_sheet(sheet, path, budget) for sheet in workbook.worksheets]
+    except DataError:
+        raise
+    except Exception as error:  # openpyxl raises whatever the XML library and its own types raise
+        message = f"the workbook cannot be read: {type(error).__name__}: {str(error)[:200]}"
+        if content.startswith(b"\xd0\xcf\x11\xe0"):
+            message = "the workbook is locked with a password, or an .xls file under another name"
+        raise DataError(message, code="table-unreadable", where=path, hint="save it again as .xlsx or CSV") from error
+    return [sheet for sheet in sheets if sheet.rows]
+
+
+def _read_sheet(sheet: Any, path: Path, budget: Budget) -> _Sheet:
+    """Read a sheet of openpyxl with its parser, since its own rows have neither merged cells nor hidden rows."""
+    from openpyxl.cell.read_only import ReadOnlyCell
+    from openpyxl.worksheet._reader import FORMULA_TAG, WorkSheetParser
+
+    class Parser(WorkSheetParser):
+        def parse_cell(self, element: Any) -> dict[str, Any]:
+            cell = super().parse_cell(element)
+            has_result = cell["value"] is not None or element.get("t") == "str"  # which may be empty
+            if element.find(FORMULA_TAG) is not None and not has_result:
+                cell |= {"data_type": "f", "value": "="}
+            return cell
+
+    rows: dict[int, dict[int, SheetCell]] = {}
+    with sheet._get_source() as source:
+        parser = Parser(source, sheet._shared_strings, data_only=True, rich_text=True)
+        for number, parsed in parser.parse():
+            if number > _MAX_ROWS:
+                raise ValueError(f"it has more than {_MAX_ROWS} rows")
+            budget.take(path, elements=len(parsed) + 1)
+            cells = {cell["column"]: _read_cell(ReadOnlyCell(sheet, **cell), sheet.parent.epoch) for cell in parsed}
+            if filled := {place: cell for place, cell in cells.items() if cell.strip() or cell.problem}:
+                rows[number] = filled
+    is_russian = any(_RUSSIAN.search(cell) for cells in rows.values() for cell in cells.values())
+    for cells in rows.values():
+        for place, cell in cells.items():
+            if cell.doubt == _LOGICAL:
+                word = SheetCell(_WORDS[is_russian][cell == "TRUE"])
+                word.place, word.doubt, word.struck = cell.place, cell.doubt, cell.struck and ((0, len(word)),)
+                cells[place] = word
+    merged = parser.merged_cells.mergeCell if parser.merged_cells else []
+    _fill_merged([cell.ref for cell in merged], rows, path, budget)
+    hidden = sorted(
+        number
+        for row, facts in parser.row_dimensions.items()
+        if facts.get("hidden") in {"1", "true"} and (number := int(row)) in rows
+    )
+    return _Sheet(sheet.title, sheet.sheet_state != "visible", hidden, dict(sorted(rows.items())))
+
+
+def _fill_merged(ranges: list[str], rows: dict[int, dict[int, SheetCell]], path: Path, budget: Budget) -> None:
+    """Repeat cells that are merged with those below them."""
+    from openpyxl.utils import range_boundaries
+
+    numbers = sorted(rows)
+    for range_ in ranges:
+        column, first, _, last = (bound or 0 for bound in range_boundaries(range_))
+        top = rows.get(first, {}).get(column)
+        if top is None:
+            continue
+        budget.take(path, elements=last - first)
+        if bisect_left(numbers, first + 1) < bisect_left(numbers, last + 1):
+            top.merged = range_
+        for number in range(first + 1, last + 1):
+            cell = SheetCell(top)
+            cell.__dict__ |= top.__dict__ | {"is_filled": True}
+            rows.setdefault(number, {})[column] = cell
+
+
+def _read_cell(cell: "ReadOnlyCell", epoch: datetime) -> SheetCell:
+    value: Any = cell.value
+    if value is None or value == "":
+        return SheetCell()
+    code, is_struck, problem, doubt = cell.number_format, bool(cell.font.strike), "", ""
+    parts = [(str(value), is_struck)]
+    if cell.data_type == "f":
+        problem = "a formula without a result: open the workbook in Excel and save it"
+    elif cell.data_type == "e":
+        problem = f"the error {value}"
+    elif isinstance(value, bool):
+        parts, doubt = [(str(value).upper(), is_struck)], _LOGICAL
+    elif isinstance(value, str | list):
+        pieces = [value] if isinstance(value, str) else value
+        parts = [(p, is_struck) if isinstance(p, str) else (p.text, bool(p.font.strike)) for p in pieces]
+        sections = re.sub(r'"[^"]*"|\\.', "x", code).split(";")
+        if sections[-1] != "@" and ("@" in sections[-1] or len(sections) > 3):
+            problem = f"a text in the number format {code!r}: format the cell as text"
+    else:
+        try:
+            if cell.style_array.numFmtId < _CUSTOM and cell.style_array.numFmtId not in _SAME_EVERYWHERE:
+                raise ValueError(code)
+            shown, doubt = _show(value, code, epoch)
+            parts = [(shown, is_struck)]
+        except ValueError:
+            problem = f"a number in the format {code!r}, which may look otherwise: format the cell as text and type it"
+    text, struck = "", list[tuple[int, int]]()
+    for part, is_struck in parts:
+        part = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), part)
+        struck += [(len(text), len(text) + len(part))] if is_struck and part.strip() else []
+        text += part
+    read = SheetCell(text)
+    if struck:
+        read.struck = tuple(struck)
+    if doubt or problem:
+        read.place, read.doubt, read.problem = cell.coordinate, doubt, problem and f"{cell.coordinate} is {problem}"
+    return read
+
+
+def _show(value: Any, code: str, epoch: datetime) -> tuple[str, str]:
+    """Return what a number format makes of a number, and the doubt. Raises ValueError where that is not certain."""
+    from openpyxl.utils.datetime import to_excel
+
+    number = Decimal(repr(value if isinstance(value, int | float) else to_excel(value, epoch)))  # type: ignore[no-untyped-call]
+    sections: list[list[str]] = [[]]
+    for part in _TOKEN.findall(code):
+        if part == ";":
+            sections.append([])
+        else:
+            sections[-1].append(part)
+    place = 1 if number < 0 and len(sections) > 1 else 2 if number == 0 and len(sections) > 2 else 0
+    dates = "".join(token[0].lower() for token in sections[place] if token[0].lower() in "ymdhs")
+    if not abs(number) < _LARGEST or _SYSTEM_FORMAT.search(code):
+        raise ValueError(code)
+    moment = _moment(number, dates, epoch) if dates else None
+    if "%" in sections[place]:
+        number *= 100
+    shown, digits, done = "", "", 0
+    for token in sections[place]:
+        if match := _LITERAL.fullmatch(token):
+            shown += next(text for text in match.groups() if text is not None)
+        elif token[0] == "_":
+            shown += " "
+        elif moment and _DATE_PART.fullmatch(token):
+            is_minute = dates[:done].endswith("h") or dates[done + 1 :].startswith("s")
+            parts = {"y": moment.year % 10 ** len(token), "m": moment.minute if is_minute else moment.month}
+            parts |= {"d": moment.day, "h": moment.hour, "s": moment.second}
+            shown, done = shown + str(parts[token[0].lower()]).zfill(len(token)), done + 1
+        elif not moment and not digits and (match := _DIGITS.fullmatch(token)):
+            digits = f"{abs(number).quantize(Decimal(1).scaleb(-len(match['decimals'] or '')), ROUND_HALF_UP):f}"
+            whole, point, decimals = digits.partition(".")
+            if match["grouped"] and len(whole) > _GROUP:  # by a comma, a point or a space
+                raise ValueError(code)
+            shown += whole.zfill(len(match["whole"])) + point + decimals
+        elif not moment and not digits and token.lower() in {"general", "@"}:
+            digits = f"{abs(number):f}".removesuffix(".0")
+            if len(digits) > _MOST_DIGITS:
+                raise ValueError(code)
+            shown += digits
+        elif token in (" -.:,()" if moment else " -+()%") or not token.isascii():
+            shown += token
+        elif not _UNSEEN.fullmatch(token):
+            raise ValueError(code)
+    is_negative = number < 0 and not place and digits.strip("0.")
+    return "-" * bool(is_negative) + shown, _POINT if "." in digits else ""
+
+
+def _moment(number: Decimal, parts: str, epoch: datetime) -> datetime:
+    """Return the date that is a number of days. In 1900 Excel has a day too many, and no dates before."""
+    if not _FIRST_DAY <= number < _LAST_DAY and not (0 <= number < 1 and not parts.strip("hms")):
+        raise ValueError(number)
+    moment = epoch + timedelta(milliseconds=round(number * 86_400_000))
+    if moment.microsecond and "s" in parts:
+        raise ValueError(number)
+    return moment
