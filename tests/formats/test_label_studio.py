@@ -8,10 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dsocr.document import Item, Outline, Page, Skipped, SkipReason
+from dsocr.document import Item, Note, Outline, Page, Skipped, SkipReason
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, skipped, texts
 
+UPLOAD = "/data/upload/1/0a1b2c3d-p.png"
 SIZE = {"original_width": 200, "original_height": 100}
 BOX = {"x": 10, "y": 20, "width": 50, "height": 30, "rotation": 0}
 
@@ -30,7 +31,7 @@ def annotation(*result: Any, **more: Any) -> dict[str, Any]:
     return {"id": 1, "was_cancelled": False, "result": list(result), "updated_at": "2024-05-01T10:00:00Z"} | more
 
 
-def task(*annotations: Any, image: Any = "/data/upload/1/0a1b2c3d-p.png") -> dict[str, Any]:
+def task(*annotations: Any, image: Any = UPLOAD) -> dict[str, Any]:
     return {"id": 5, "annotations": list(annotations), "data": {"ocr": image}}
 
 
@@ -68,7 +69,7 @@ def test_places_of_regions(tmp_path: Path, result: list[Any], outline: Outline |
     [
         pytest.param([shape(), text("да")], ["да"], id="a string"),
         pytest.param([shape(), text(["да"])], ["да"], id="a list"),
-        pytest.param([shape(), text(["раз", "два"])], ["раз\nдва"], id="what was entered line by line"),
+        pytest.param([shape(), text(["да", " ", "да"])], ["да"], id="the same twice"),
         pytest.param([shape(), text([])], [""], id="nothing entered"),
         pytest.param([shape(), text(None)], [""], id="null"),
         pytest.param([shape(), text(7)], [""], id="a number"),
@@ -92,6 +93,7 @@ TIMELESS, CANCELLED = {"updated_at": None}, {"was_cancelled": True}
         pytest.param([NEW, OLD], ["новое"], SkipReason.SUPERSEDED, id="wherever it is"),
         pytest.param([NEW | TIMELESS, OLD | TIMELESS], ["старое"], SkipReason.SUPERSEDED, id="the last without a time"),
         pytest.param([OLD, NEW | CANCELLED], ["старое"], SkipReason.NO_TRANSCRIPTION, id="not a cancelled one"),
+        pytest.param([OLD | {"ground_truth": True}, NEW], ["старое"], SkipReason.SUPERSEDED, id="the ground truth"),
         pytest.param([NEW | CANCELLED], [], SkipReason.NO_TRANSCRIPTION, id="all cancelled"),
         pytest.param([], [], SkipReason.NO_TRANSCRIPTION, id="none"),
         pytest.param([annotation()], [], SkipReason.NO_TRANSCRIPTION, id="an empty one"),
@@ -105,7 +107,7 @@ def test_which_annotation_counts(tmp_path: Path, annotations: list[Any], words: 
 @pytest.mark.parametrize(
     "image",
     [
-        pytest.param("/data/upload/1/0a1b2c3d-p.png", id="uploaded, with Label Studio's prefix"),
+        pytest.param(UPLOAD, id="uploaded, with Label Studio's prefix"),
         pytest.param("/data/local-files/?d=images/p.png", id="a local file"),
         pytest.param("/data/local-files/?d=somewhere%2Felse%2Fp.png", id="a local file of another folder"),
         pytest.param("s3://bucket/scans/p.png", id="S3"),
@@ -124,6 +126,78 @@ def test_an_image_with_the_prefix_is_taken_before_one_without(tmp_path: Path) ->
     picture(tmp_path / "images" / "0a1b2c3d-p.png", size=(200, 100))
     (page,) = pages(read_tasks(tmp_path, task(annotation(text()))))
     assert page.image.name == "0a1b2c3d-p.png"
+
+
+def test_images_that_could_be_one_file_are_skipped(tmp_path: Path) -> None:
+    tasks = [task(annotation(text()), image=f"/data/upload/{number}/0a1b2c3{number}-p.png") for number in (1, 2)]
+    assert [reason for reason, _ in skipped(read_tasks(tmp_path, *tasks))] == [SkipReason.NO_IMAGE] * 2
+
+
+def test_an_image_is_found_by_the_name_that_was_changed_for_the_upload(tmp_path: Path) -> None:
+    picture(tmp_path / "дело 5, л. 3.png", size=(200, 100))
+    (page,) = pages(read_tasks(tmp_path, task(annotation(text()), image="/data/upload/1/0a1b2c3d-дело_5_л._3.png")))
+    assert page.image.name == "дело 5, л. 3.png"
+
+
+PAIR = {"image_a": "p.png", "image_b": "q.png"}
+
+
+@pytest.mark.parametrize(
+    ("data", "places", "expected"),
+    [
+        pytest.param(PAIR, [{"to_name": "image_b"}, {"to_name": "image_a"}], {"p": "2", "q": "1"}, id="by key"),
+        pytest.param({"l": ["p.png", "q.png"]}, [{"to_name": "l", "item_index": 1}], {"q": "1"}, id="by number"),
+        pytest.param({"l": ["p.png", "q.png"]}, [{"to_name": "l"}], {}, id="no number"),
+        pytest.param({"l": ["p.png"]}, [{"to_name": "l", "item_index": -1}], {}, id="a number of none"),
+        pytest.param(PAIR, [{"to_name": "page"}], {}, id="a name of none"),
+        pytest.param({"image": "p.png"}, [{"to_name": "a"}, {"to_name": "b"}], {}, id="two names of one image"),
+        pytest.param({"ocr": "p.png"}, [{"to_name": "image"}], {"p": "1"}, id="the only image"),
+    ],
+)
+def test_a_region_is_on_the_image_that_it_names(
+    tmp_path: Path, data: Any, places: list[dict[str, Any]], expected: dict[str, str]
+) -> None:
+    picture(tmp_path / "q.png", size=(200, 100))
+    results = [text(str(number), str(number), **place) for number, place in enumerate(places, start=1)]
+    items = read_tasks(tmp_path, task(annotation(*results)) | {"data": data})
+    assert {page.image.stem: line.text for page in pages(items) for line in page.lines} == expected
+    refused = [where for reason, where in skipped(items) if reason == SkipReason.BAD_SOURCE]
+    assert len(refused) == len(places) - len(expected)
+
+
+def at(y: int, words: str = "") -> dict[str, Any]:
+    return text(words or str(y), f"r{y}", value={**BOX, "y": y, "height": 10, "text": words or str(y)})
+
+
+NOTE = text("исправить", "r2", from_name="comment")
+
+
+@pytest.mark.parametrize(
+    ("result", "columns", "expected", "notes"),
+    [
+        pytest.param([at(50), at(70), at(10)], {}, ["10", "50", "70"], 1, id="from the top, which is said"),
+        pytest.param([text(), NOTE], {}, ["да", ""], 1, id="another field, which is said"),
+        pytest.param([text(from_name="a"), NOTE], {"text": "a"}, ["да", ""], 1, id="the field that is named"),
+        pytest.param([text(from_name="a"), NOTE], {}, [], 0, id="neither field is usual"),
+        pytest.param([text(origin="prediction")], {}, ["да"], 1, id="a model's text that was submitted, which is said"),
+    ],
+)
+def test_choices_are_noted(
+    tmp_path: Path, result: list[Any], columns: dict[str, str], expected: list[str], notes: int
+) -> None:
+    read_tasks(tmp_path, task(annotation(*result), image="p.png"))
+    items = read("label-studio", tmp_path, columns)
+    assert (texts(items), sum(isinstance(item, Note) for item in items)) == (expected, notes)
+
+
+def test_the_newest_row_of_a_task_is_read(tmp_path: Path) -> None:
+    row = {"image": "p.png", "id": 7, "lead_time": 1}
+    items = read_tasks(
+        tmp_path,
+        row | {"text": "новое", "annotation_id": 2, "updated_at": "2024-05-02"},
+        row | {"text": "старое", "annotation_id": 1, "annotator": "a@b.ru", "updated_at": "2024-05-01"},
+    )
+    assert (texts(items), skipped(items)) == (["новое"], [(SkipReason.SUPERSEDED, "project.json#1")])
 
 
 def of_image(image: Any) -> dict[str, Any]:
@@ -148,7 +222,14 @@ def of_shape(**more: Any) -> dict[str, Any]:
         pytest.param(of_shape(value={"points": [[0, 0], [1]]}), SkipReason.BAD_SOURCE, id="points"),
         pytest.param(of_shape(original_width=None), SkipReason.BAD_SOURCE, id="no image size"),
         pytest.param(of_shape(image_rotation=90), SkipReason.BAD_SOURCE, id="a turned image"),
-        pytest.param(task(annotation(text(from_name="a"), text(from_name="b"))), SkipReason.BAD_SOURCE, id="two texts"),
+        pytest.param(task(annotation(text(["да", "дa"]))), SkipReason.BAD_SOURCE, id="two texts"),
+        pytest.param(task(annotation(text(), text("нет"))), SkipReason.BAD_SOURCE, id="two texts in the same field"),
+        pytest.param(
+            {"ocr": UPLOAD, "transcription": ["раз", "два"]}, SkipReason.BAD_SOURCE, id="JSON_MIN with two texts"
+        ),
+        pytest.param(
+            {"ocr": UPLOAD, "text": "а", "caption": "б"}, SkipReason.BAD_SOURCE, id="JSON_MIN with two fields"
+        ),
         pytest.param(task(annotation(text(), TEXT_ALONE | {"id": "r2"})), SkipReason.NO_OUTLINE, id="beside regions"),
         pytest.param({"ocr": "p.png", "bbox": [{"x": 1}], "text": ["да"]}, SkipReason.BAD_SOURCE, id="JSON_MIN boxes"),
         pytest.param({"ocr": "p.png", "sentiment": "хорошо"}, SkipReason.BAD_SOURCE, id="JSON_MIN without a text"),
@@ -164,7 +245,7 @@ def test_unusable_entries_are_skipped(tmp_path: Path, entry: Any, reason: SkipRe
     ("row", "expected"),
     [
         pytest.param({"captioning": "p.png", "caption": "да", "lead_time": 1}, "да", id="a text of the whole image"),
-        pytest.param({"image": "p.png", "transcription": ["раз", "два"], "annotation_id": 3}, "раз\nдва", id="a list"),
+        pytest.param({"image": "p.png", "transcription": ["да"], "annotation_id": 3}, "да", id="a list"),
     ],
 )
 def test_the_short_export_is_read_where_a_text_is_the_whole_images(
@@ -194,7 +275,14 @@ SHAPES = dict.fromkeys(("x", "y", "width", "height", "rotation"), NUMBER)
 VALUE = ANYTHING | st.fixed_dictionaries({}, optional={**SHAPES, "points": ANYTHING, "text": ANYTHING})
 PART = ANYTHING | st.fixed_dictionaries(
     {"type": ANYTHING, "value": VALUE},
-    optional={"id": ANYTHING, "from_name": ANYTHING, "original_width": NUMBER, "original_height": NUMBER},
+    optional={
+        "id": ANYTHING,
+        "from_name": ANYTHING,
+        "to_name": ANYTHING,
+        "item_index": ANYTHING,
+        "original_width": NUMBER,
+        "original_height": NUMBER,
+    },
 )
 RESULT = ANYTHING | st.fixed_dictionaries({"result": ANYTHING | st.lists(PART, max_size=3), "updated_at": ANYTHING})
 
@@ -207,4 +295,4 @@ def test_any_export_is_either_read_or_skipped(tmp_path: Path, image: Any, annota
     write(tmp_path / "a.json", json.dumps([first, {"annotations": annotations, "data": image}, other]))
     items = read("label-studio", tmp_path)
     assert items
-    assert all(isinstance(item, Page | Skipped) for item in items)
+    assert all(isinstance(item, Page | Skipped | Note) for item in items)

@@ -10,9 +10,11 @@ image's annotations that were not cancelled, the ground truth is read, else the 
 
 import math
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -24,6 +26,7 @@ from dsocr.formats.format import LARGEST_COORDINATE, Columns, Format, SourceFile
 from dsocr.formats.tables import USUAL_NAMES
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import head, read_json, writable
+from dsocr.io.files import list_files
 from dsocr.outlines import reading_rows
 from dsocr.text import is_right_to_left
 
@@ -205,7 +208,7 @@ def _sort_lines(lines: Sequence[Line]) -> list[Line]:
 
 _EXPORT = re.compile(rb'\A\s*\[\s*\{.*"(?:annotations"\s*:\s*\[|annotation_id"\s*:|lead_time"\s*:)', re.DOTALL)
 _IMAGE_NAMES = ("image", "ocr", "captioning", "img")
-_TEXT_NAMES = ("transcription", "text", "caption")
+_TEXT_NAMES = (*USUAL_NAMES["text"], "caption")
 _UPLOAD_PREFIX = re.compile(r"^[0-9a-f]{8}-")
 """Prefix that Label Studio adds to the name of an uploaded file."""
 _LARGEST_PERCENTAGE = 1_000.0
@@ -218,116 +221,229 @@ def find_label_studio(source: Path, columns: Columns | None = None) -> list[Path
     return [path for path in source_files(source, {".json"}) if _EXPORT.match(head(path))]
 
 
-def _read_export(file: SourceFile) -> Iterator[Item]:
-    tasks = read_json(file.path)
-    if not isinstance(tasks, list):
+@dataclass(frozen=True, slots=True)
+class _Export:
+    """Facts about an export that only all of its tasks tell.
+
+    `fields` counts the texts in each text field of each image of the labeling configuration, `pages` are the pages of
+    the images that the tasks name.
+    """
+
+    columns: Columns
+    fields: Mapping[str, Counter[str]]
+    pages: Mapping[str, Page | Skipped]
+
+    def text_field(self, target: str) -> str:
+        """Return the field that holds the transcriptions of an image. Raises DataError if several could."""
+        names = list(self.fields[target])
+        usual = [name for name in names if re.split(r"[\W\d_]", name.casefold())[0] in _TEXT_NAMES]
+        likely = [self.columns["text"]] if "text" in self.columns else usual if len(names) > 1 else names
+        if len(likely) != 1:
+            listed = ", ".join(map(writable, names))[:200]
+            message = f"any of the fields {listed} could hold the transcription; name it as the column `text`"
+            raise DataError(message, code="annotation-invalid")
+        return likely[0]
+
+    def image_of(self, result: Mapping[str, Any], images: Mapping[str, list[str]]) -> str:
+        """Return the image of the task that a region is on. Raises DataError if that is not certain."""
+        target, is_only = _target(result), len(images) == len(self.fields) == 1
+        names = images.get(target) or (next(iter(images.values())) if is_only else [])
+        place = result.get("item_index", 0 if len(names) == 1 else None)
+        if not isinstance(place, int) or not 0 <= place < len(names):
+            listed = ", ".join(map(writable, images))[:200]
+            message = f"it is on {writable(target)}, and the task has the images {listed}; give both the same names"
+            raise DataError(message, code="annotation-invalid")
+        return names[place]
+
+
+def _read_export(file: SourceFile, columns: Columns) -> Iterator[Item]:
+    rows = read_json(file.path)
+    if not isinstance(rows, list):
         raise DataError("it is not a list of tasks", code="annotation-invalid")
-    for number, task in enumerate(tasks, start=1):
-        yield from _read_task(file, task, f"{file.where}#{number}")
-
-
-def _read_task(file: SourceFile, task: object, where: str) -> Iterator[Item]:
-    if not isinstance(task, dict):
-        yield Skipped(SkipReason.BAD_SOURCE, where, "the task is not a JSON object")
-        return
-    page = _task_page(file, task, where)
-    if isinstance(page, Skipped):
-        yield page
-        return
-    try:
-        items = _read_annotations(task, where)
-    except DataError as error:
-        yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
-        return
-    skipped = [item for item in items if isinstance(item, Skipped)]
-    yield from skipped
-    if lines := tuple(item for item in items if isinstance(item, Line)):
-        unusable = tuple(Line("", item.where) for item in skipped if item.reason.is_fault)
-        results = (
-            result for annotation in _dicts(task.get("annotations")) for result in _dicts(annotation.get("result"))
+    tasks, items = _whole_tasks(file, rows, columns)
+    annotations = [annotation for task in tasks.values() for annotation in _dicts(task["annotations"])]
+    fields: dict[str, Counter[str]] = defaultdict(Counter)
+    predicted = 0
+    for result in (result for annotation in annotations for result in _dicts(annotation.get("result"))):
+        is_text = result.get("type") == "textarea"
+        if is_text or _has_shape(result):
+            fields[_target(result)].update([str(result.get("from_name"))] if is_text else [])
+        predicted += is_text and result.get("origin") == "prediction"
+    references = [name for task in tasks.values() for names in _images(task, columns).values() for name in names]
+    export = _Export(columns, fields, _find_pages(file, references))
+    for where, task in tasks.items():
+        items += (
+            replace(item, split=file.split) if isinstance(item, Page) else item
+            for item in _read_task(export, task, where)
         )
-        size = next((size for result in results if (size := _size(result))), None)
-        yield replace(page, lines=lines, size=size, page=page.name, split=file.split, skipped=unusable)
+    yield from _arrange(items, file.where)
+    for target, names in fields.items():
+        with suppress(DataError):
+            field = export.text_field(target)
+            for name in names.keys() - {field}:
+                others = f"{names[name]} texts in {writable(name)} are not read"
+                yield Note(f"{file.where}: transcriptions are in the field {writable(field)}; {others}")
+    if predicted:
+        yield Note(f"{file.where}: {predicted} texts are a model's, and were submitted without a change")
 
 
-def _task_page(file: SourceFile, task: Mapping[str, Any], where: str) -> Page | Skipped:
-    try:
-        reference = _image_reference(task)
-        names = _file_names(reference)
-    except DataError as error:
-        return Skipped(SkipReason.NO_IMAGE, where, error.message)
-    for name in names:
-        page = file.find_page(name, where)
+def _whole_tasks(
+    file: SourceFile, rows: Sequence[object], columns: Columns
+) -> tuple[dict[str, dict[str, Any]], list[Item]]:
+    """Return the tasks by their places, JSON_MIN's rows of one task joined, and the rows that are none."""
+    tasks: dict[str, dict[str, Any]] = {}
+    places: dict[object, str] = {}
+    skipped: list[Item] = []
+    for number, row in enumerate(rows, start=1):
+        where = f"{file.where}#{number}"
+        try:
+            if not isinstance(row, dict):
+                raise DataError("the task is not a JSON object", code="annotation-invalid")
+            if isinstance(row.get("annotations"), list):
+                tasks[where] = row
+            else:
+                annotation, place = _widen(row, columns), places.setdefault(str(row.get("id", where)), where)
+                tasks.setdefault(place, {"data": row, "annotations": []})["annotations"].append(annotation)
+        except DataError as error:
+            skipped.append(Skipped(SkipReason.BAD_SOURCE, where, error.message))
+    return tasks, skipped
+
+
+def _widen(row: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
+    """Return the annotation that a row of JSON_MIN has, which does not say which box a text belongs to."""
+    if any(_dicts(value) for value in row.values()):
+        message = "JSON_MIN does not tell which text belongs to which box; export as JSON"
+        raise DataError(message, code="annotation-invalid")
+    names = [columns["text"]] if "text" in columns else _TEXT_NAMES
+    texts = {name: row[name] for name in names if isinstance(row.get(name), str | list)}
+    if len({str(text) for text in texts.values()}) != 1:
+        has = ", ".join(map(writable, texts or row))[:200]
+        message = f"it has {'several texts' if texts else 'no text'}; name one of {has} as the column `text`"
+        raise DataError(message, code="annotation-invalid")
+    name, text = next(iter(texts.items()))
+    result = {"type": "textarea", "from_name": name, "value": {"text": text}}
+    return {**row, "id": row.get("annotation_id"), "completed_by": row.get("annotator"), "result": [result]}
+
+
+def _images(task: Mapping[str, Any], columns: Columns) -> dict[str, list[str]]:
+    """Return the images of a task as they are named there, by their keys; one key can have several."""
+    data = task.get("data")
+    images = {}
+    for key, value in data.items() if isinstance(data, dict) else ():
+        names = value if isinstance(value, list) else [value]
+        if names and all(isinstance(name, str) for name in names):
+            suffixes = {PurePosixPath(part).suffix.lower() for name in names for part in (name, name.partition("?")[0])}
+            is_image = key in _IMAGE_NAMES or not suffixes.isdisjoint(IMAGE_SUFFIXES)
+            if key == columns["image"] if "image" in columns else is_image:
+                images[key] = names
+    return images
+
+
+def _find_pages(file: SourceFile, references: Iterable[str]) -> dict[str, Page | Skipped]:
+    """Return the page of each image; a file that several images could be is the page of none."""
+    stored: dict[str, set[str]] = defaultdict(set)
+    for path in list_files(file.root, IMAGE_SUFFIXES):
+        stored[_stored_name(path.name)].add(path.name)
+    pages: dict[str, Page | Skipped] = {}
+    claims: dict[Path, set[str]] = defaultdict(set)
+    for reference in dict.fromkeys(references):
+        try:
+            parts = urlsplit(reference.replace("\\", "/"))
+            address = PurePosixPath(parse_qs(parts.query).get("d", [""])[0] or unquote(parts.path))
+        except ValueError as error:
+            pages[reference] = Skipped(SkipReason.NO_IMAGE, "", f"the task's image is no address: {error}")
+            continue
+        plain = _UPLOAD_PREFIX.sub("", address.name)
+        names = [f"{address.parent.name}/{address.name}".lstrip("/"), address.name, plain]
+        names += stored[_stored_name(plain)] if len(stored[_stored_name(plain)]) == 1 else ()
+        tried = [file.find_page(name, "") for name in names]
+        page = next((page for page in tried if isinstance(page, Page)), tried[2])
         if isinstance(page, Page):
-            return page
-    assert isinstance(page, Skipped)
-    return replace(page, message=f"{page.message}, which {reference[:200]!r} names")
+            claims[page.image].add(str(address))
+        else:
+            page = replace(page, message=f"{page.message}, which {reference[:200]!r} names")
+        pages[reference] = page
+    for reference, page in pages.items():
+        if isinstance(page, Page) and len(claims[page.image]) > 1:
+            listed = ", ".join(sorted(claims[page.image]))[:200]
+            message = f"several images could be {page.image.name}; keep the names that Label Studio gave: {listed}"
+            pages[reference] = Skipped(SkipReason.NO_IMAGE, "", message)
+    return pages
 
 
-def _image_reference(task: Mapping[str, Any]) -> str:
-    """Return the task's image as it is named there."""
-    data = task.get("data", task)
-    texts = {key: value for key, value in data.items() if isinstance(value, str)} if isinstance(data, dict) else {}
-    usual = [texts[name] for name in _IMAGE_NAMES if name in texts]
-    images = [value for value in texts.values() if PurePosixPath(value).suffix.lower() in IMAGE_SUFFIXES]
-    if not usual and not images:
-        raise DataError("the task names no image", code="annotation-invalid")
-    return (usual or images)[0]
+def _stored_name(name: str) -> str:
+    """Return a file name as Label Studio stores it: with underscores for spaces, without other signs."""
+    return re.sub(r"[^-\w.]", "", unicodedata.normalize("NFC", name).strip().replace(" ", "_"))
 
 
-def _file_names(reference: str) -> list[str]:
-    """Return possible file names of an image: with its folder or alone, with Label Studio's prefix or without."""
-    try:
-        parts = urlsplit(reference.replace("\\", "/"))
-        local_path = parse_qs(parts.query).get("d", [""])[0]
-    except ValueError as error:
-        raise DataError(f"the task's image is no address: {error}", code="annotation-invalid") from error
-    path = PurePosixPath(local_path or unquote(parts.path))
-    names = [path.name, _UPLOAD_PREFIX.sub("", path.name)]
-    if local_path and path.parent.name:
-        names.insert(0, f"{path.parent.name}/{path.name}")
-    return names
+def _read_task(export: _Export, task: Mapping[str, Any], where: str) -> Iterator[Item]:
+    images = _images(task, export.columns)
+    pages = {name: export.pages[name] for names in images.values() for name in names}
+    if not any(isinstance(page, Page) for page in pages.values()):
+        missing = [page for page in pages.values() if isinstance(page, Skipped)]
+        none = Skipped(SkipReason.NO_IMAGE, where, "the task names no image")
+        yield from (replace(page, where=where) for page in missing or [none])
+        return
+    annotation, skipped = _choose_annotation(task, where)
+    results: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    astray: dict[str, Skipped] = {}
+    for result in _dicts(annotation.get("result")):
+        try:
+            if result.get("type") != "relation":
+                results[export.image_of(result, images)].append(result)
+        except DataError as error:
+            place = f"{where}#{writable(result.get('id'))}"
+            astray[place] = Skipped(SkipReason.BAD_SOURCE, place, error.message)
+    yield from [*skipped, *astray.values()]
+    for name, page in pages.items() if annotation else ():
+        place = where if len(pages) == 1 else f"{where}#{writable(PurePosixPath(name).name)}"
+        if isinstance(page, Skipped):
+            yield from [replace(page, where=place)] if results[name] else []
+            continue
+        items = _read_regions(export, results[name], where, place)
+        faults = [item for item in items if isinstance(item, Skipped)]
+        yield from faults
+        if lines := tuple(item for item in items if isinstance(item, Line)):
+            unusable = tuple(Line("", item.where) for item in [*faults, *astray.values()] if item.reason.is_fault)
+            size = next((size for result in results[name] if (size := _size(result))), None)
+            yield replace(page, lines=lines, size=size, page=page.name, where=place, skipped=unusable)
 
 
-def _read_annotations(task: Mapping[str, Any], where: str) -> list[Line | Skipped]:
-    """Return the lines of the newest annotation, and why the others are skipped."""
-    if not isinstance(task.get("annotations"), list):
-        return [Line(_json_min_text(task), where)]
+def _choose_annotation(task: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], list[Skipped]]:
+    """Return the ground truth among the annotations, else the newest, and why the others are skipped."""
     annotations = _dicts(task["annotations"])
     kept = [annotation for annotation in annotations if not annotation.get("was_cancelled")]
     cancelled = Skipped(SkipReason.NO_TRANSCRIPTION, where, "the annotation was cancelled")
-    superseded = Skipped(SkipReason.SUPERSEDED, where, "the image has a newer annotation")
-    skipped = [cancelled] * (len(annotations) - len(kept)) + [superseded] * (len(kept) - 1)
+    skipped = [cancelled] * (len(annotations) - len(kept))
     if not kept:
-        return [*skipped] or [Skipped(SkipReason.NO_TRANSCRIPTION, where, "the image is not annotated")]
+        predicted = ", only predicted by a model" if task.get("predictions") else ""
+        return {}, skipped or [Skipped(SkipReason.NO_TRANSCRIPTION, where, f"the image is not annotated{predicted}")]
     # ISO 8601 times compare as texts; of equal ones the last counts.
-    newest = max(reversed(kept), key=lambda annotation: str(annotation.get("updated_at") or ""))
-    return [*skipped, *_read_regions(newest, where)]
+    chosen = max(reversed(kept), key=lambda each: (bool(each.get("ground_truth")), str(each.get("updated_at") or "")))
+    why = "the ground truth" if chosen.get("ground_truth") else "newer"
+    for other in kept:
+        if other is not chosen:
+            message = f"annotation {_signed(other)} is not read: {_signed(chosen)} is {why}"
+            skipped.append(Skipped(SkipReason.SUPERSEDED, where, message))
+    return chosen, skipped
 
 
-def _json_min_text(task: Mapping[str, Any]) -> str:
-    """Return the text of a JSON_MIN task, which does not say which box a text belongs to."""
-    if any(_dicts(value) for value in task.values()):
-        message = "JSON_MIN does not tell which text belongs to which box; export as JSON"
-        raise DataError(message, code="annotation-invalid")
-    name = next((name for name in _TEXT_NAMES if isinstance(task.get(name), str | list)), None)
-    if name is None:
-        has = ", ".join(map(writable, task))
-        raise DataError(
-            f"it has no text called {', '.join(_TEXT_NAMES)}; it has: {has}"[:300], code="annotation-invalid"
-        )
-    return _join_text(task[name])
+def _signed(annotation: Mapping[str, Any]) -> str:
+    """Return the id of an annotation and its annotator."""
+    by = annotation.get("completed_by")
+    name = by.get("email", by.get("id")) if isinstance(by, dict) else by
+    return writable(annotation.get("id")) + (f" by {writable(name)}" if name else "")
 
 
-def _read_regions(annotation: Mapping[str, Any], where: str) -> list[Line | Skipped]:
-    """Return a line for each region, in the order they were drawn; a text without a region is the whole image's."""
+def _read_regions(export: _Export, results: Sequence[dict[str, Any]], where: str, image: str) -> list[Line | Skipped]:
+    """Return a line for each region of an image; a text without a region is the whole image's."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for number, item in enumerate(_dicts(annotation.get("result"))):
+    for number, item in enumerate(results):
         groups[str(item.get("id", number))].append(item)
-    read = (_read_region(items, f"{where}#{writable(id_)}") for id_, items in groups.items())
+    read = (_read_region(export, items, f"{where}#{writable(id_)}") for id_, items in groups.items())
     lines = [line for line in read if line is not None]
     if not lines:
-        return [Skipped(SkipReason.NO_TRANSCRIPTION, where, "nothing on the image is annotated")]
+        return [Skipped(SkipReason.NO_TRANSCRIPTION, image, "nothing on the image is annotated")]
     if len(lines) == 1:
         return lines
     message = "the text belongs to no region, and is not the only one"
@@ -337,13 +453,14 @@ def _read_regions(annotation: Mapping[str, Any], where: str) -> list[Line | Skip
     ]
 
 
-def _read_region(items: Sequence[Mapping[str, Any]], where: str) -> Line | Skipped | None:
-    """Return the line that the parts of a region make; None if they are neither a shape nor a text."""
+def _read_region(export: _Export, items: Sequence[Mapping[str, Any]], where: str) -> Line | Skipped | None:
+    """Return the line that the parts of a region make; None if they are neither a shape nor a transcription."""
     shapes = [item for item in items if _has_shape(item)]
     texts = [item for item in items if item.get("type") == "textarea"]
-    if not shapes and not texts:
-        return None
     try:
+        texts = [item for item in texts if str(item.get("from_name")) == export.text_field(_target(item))]
+        if not shapes and not texts:
+            return None
         outline = _region_outline(shapes[0]) if shapes else None
         text = _region_text(texts)
     except DataError as error:
@@ -351,7 +468,8 @@ def _read_region(items: Sequence[Mapping[str, Any]], where: str) -> Line | Skipp
     if shapes and outline is None:
         message = f"its shape is {shapes[0].get('type')!r}, not a rectangle or a polygon"
         return Skipped(SkipReason.NO_OUTLINE, where, message)
-    return Line(text, where, outline)
+    labels = [label for item in items for label in _entries(item, str(item.get("type")))]
+    return Line(text, where, outline, Region(where, kind=labels[0]) if labels and outline else None)
 
 
 def _has_shape(item: Mapping[str, Any]) -> bool:
@@ -362,21 +480,25 @@ def _has_shape(item: Mapping[str, Any]) -> bool:
 
 
 def _region_text(items: Sequence[Mapping[str, Any]]) -> str:
-    """Return the text that was typed; of several fields, the one with a usual name."""
-    if len(items) > 1:
-        usual = [item for item in items if item.get("from_name") in _TEXT_NAMES]
-        if len(usual) != 1:
-            names = ", ".join(writable(item.get("from_name")) for item in items)
-            raise DataError(f"the region has {len(items)} texts: {names}"[:300], code="annotation-invalid")
-        items = usual
-    value = items[0].get("value") if items else None
-    return _join_text(value.get("text") if isinstance(value, dict) else None)
+    """Return the only text that was entered. Raises DataError if there are several, as after a correction."""
+    texts = list(dict.fromkeys(text for item in items for text in _entries(item, "text") if text.strip()))
+    if len(texts) > 1:
+        listed = ", ".join(repr(writable(text)) for text in texts)[:200]
+        message = f"{len(texts)} texts were entered for it: {listed}; keep the right one in Label Studio"
+        raise DataError(message, code="annotation-invalid")
+    return texts[0] if texts else ""
 
 
-def _join_text(text: object) -> str:
-    """Join the parts of a text as lines."""
-    parts = text if isinstance(text, list) else [text]
-    return "\n".join(part for part in parts if isinstance(part, str))
+def _entries(item: Mapping[str, Any], name: str) -> list[str]:
+    """Return the texts or labels of a result."""
+    value = item.get("value")
+    entries = value.get(name) if isinstance(value, dict) else None
+    return [entry for entry in (entries if isinstance(entries, list) else [entries]) if isinstance(entry, str)]
+
+
+def _target(result: Mapping[str, Any]) -> str:
+    """Return the image of the labeling configuration that a result is about."""
+    return str(result.get("to_name"))
 
 
 def _size(item: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -439,7 +561,10 @@ FORMATS = (
         name="label-studio",
         title="exports of Label Studio",
         find=find_label_studio,
-        read=lambda source, _: read_files(source, find_label_studio(source), _read_export),
+        read=lambda source, columns: read_files(
+            source, find_label_studio(source), partial(_read_export, columns=columns)
+        ),
         example="project-1.json -o data/mine",
+        takes_columns=True,
     ),
 )
