@@ -65,6 +65,29 @@ def test_pages_are_named_and_parted(
 
 
 @pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        pytest.param("<choice>\n<abbr>г.</abbr> <expan>годъ</expan></choice>,", "г.,", id="abbreviation"),
+        pytest.param("<choice><corr>убрана</corr><!-- ! --><sic>уброна</sic></choice>", "уброна", id="error"),
+        pytest.param(
+            "<choice><orig>че<lb break='no'/>ловѣкъ</orig><reg>человек</reg></choice>", "человѣкъ", id="spelling"
+        ),
+        pytest.param("<choice><choice><sic>а</sic><corr>о</corr></choice><reg>у</reg></choice>", "а", id="nested"),
+        pytest.param("<choice><unclear>а</unclear><unclear>о</unclear></choice>", "а", id="the likelier first"),
+        pytest.param("<choice><sic/><corr>въ</corr></choice>домъ", "домъ", id="omitted by the writer"),
+        pytest.param("<app><rdg>он</rdg><lem>онъ</lem></app>", "онъ", id="the witness that is followed"),
+        pytest.param("<app><rdg>онъ</rdg><rdg>он</rdg></app>", "онъ", id="the first witness"),
+        pytest.param("кн<ex>язь</ex> <supplied>Иванъ</supplied>", "кн", id="letters of the editor"),
+        pytest.param("<subst><del>он</del> <add>она</add></subst> <reg>и</reg>", "он она и", id="no choice"),
+        pytest.param("<choice/>", None, id="an empty choice"),
+    ],
+)
+def test_one_reading_of_tei_is_taken(tmp_path: Path, body: str, expected: str | None) -> None:
+    (tmp_path / "a.xml").write_text(f"<TEI><text><p>{body}</p><pb/><p>.</p></text></TEI>", encoding="utf-8")
+    assert [" ".join(page.text.split()) for page in read_page_texts(tmp_path)] == [*filter(None, [expected]), "."]
+
+
+@pytest.mark.parametrize(
     ("name", "content", "code"),
     [
         ("texts.odt", b"PK", "texts-format"),

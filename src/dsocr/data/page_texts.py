@@ -41,8 +41,12 @@ _MARKDOWN = (
 """Signs of Markdown, in patterns that never look at a place twice, and their replacements."""
 _MAX_PAGES = 100_000
 """Pages of a source of texts."""
-_NOT_WRITTEN = frozenset({"note", "teiHeader", "fw", "facsimile", "sourceDoc", "figDesc"})
+_NOT_WRITTEN = frozenset({"note", "teiHeader", "fw", "facsimile", "sourceDoc", "figDesc", "ex", "supplied"})
 """Elements of TEI whose text is not on the page, or stands there apart."""
+_VARIANTS = frozenset({"choice", "app"})
+"""Elements of TEI that give the same place in several readings."""
+_EDITED = frozenset({"expan", "corr", "reg", "rdg", "rdgGrp", "note"})
+"""Readings that the page does not have: those of the editor, and of other witnesses than the edition follows."""
 _BREAKS = frozenset({"p", "lb", "ab", "l", "lg", "head", "div", "cell", "row", "item", "opener", "closer", "salute"})
 
 
@@ -150,6 +154,10 @@ def _walk_tei(element: etree._Element) -> Iterator[str | etree._Element]:
         yield element
     if tag in _BREAKS and element.get("break") != "no":
         yield "\n"
+    children = [child for child in element if isinstance(child.tag, str)]
+    if tag in _VARIANTS and children:
+        yield from _walk_tei(min(children, key=lambda child: etree.QName(child).localname in _EDITED))
+        return
     yield element.text or ""
     for child in element:
         if isinstance(child.tag, str):  # not a comment
