@@ -22,6 +22,7 @@ TEXTS = st.text(alphabet="ёйе \u0306\u0308\u00a0\u2003\u2028\t\r\nа.-", max_
         pytest.param(TextPolicy(spaces="keep"), " а  б\n", " а  б\n", id="spaces kept on request"),
         pytest.param(TextPolicy(), "Ёлка № 5…", "Ёлка № 5…", id="nothing else is folded"),
         pytest.param(TextPolicy(), "\ufeffсло\u00adво\u200b \x07а", "слово а", id="invisible characters go"),
+        pytest.param(TextPolicy(), "сло\u00ad \nво\n\u00ad", "сло-\nво", id="a soft hyphen at a line end is seen"),
         pytest.param(TextPolicy(invisible="keep"), "сло\u00adво", "сло\u00adво", id="invisible ones kept on request"),
         pytest.param(TextPolicy(), "سال\u200cها", "سال\u200cها", id="a joiner between Persian letters is spelling"),
         pytest.param(TextPolicy(), "سال\u200c\u200cها", "سال\u200cها", id="one joiner says it"),

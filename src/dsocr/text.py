@@ -19,7 +19,8 @@ _VIRAMA = 9
 _VISIBLE_FORMATS = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
 """Format characters that are visible: Arabic signs around numbers."""
 
-_HYPHENS = "-\u2010¬⸗"
+HYPHENS = "-\u2010¬⸗"
+_SOFT_AT_LINE_END = re.compile("(?<=\\w)\u00ad+[^\\S\n]*(?=\n|$)")
 _CLOSING = frozenset(".,;:!?…»)]")
 
 _NON_ASCII = re.compile("[\u0080-\U0010ffff]+")
@@ -31,9 +32,13 @@ _ESCAPED = re.compile("&(?:amp|lt|gt|quot|apos|nbsp|#[0-9]{1,7}|#[xX][0-9a-fA-F]
 
 
 def _remove_invisible(text: str) -> str:
-    """Remove control and format characters, but not white space, nor joiners in scripts spelled with them."""
+    """Remove control and format characters, but not white space, nor joiners in scripts spelled with them.
+
+    A soft hyphen at the end of a line is visible on the page, and becomes a hyphen.
+    """
     if text.isprintable():
         return text
+    text = _SOFT_AT_LINE_END.sub("-", text)
     kept: list[str] = []
     for place, character in enumerate(text):
         joins = False
@@ -106,7 +111,7 @@ def _join_words(text: str) -> str:
     joined = lines[:1]
     for line in lines[1:]:
         above, below = joined[-1].rstrip(), line.lstrip()
-        if len(above) > 1 and above[-1] in _HYPHENS and above[-2].isalpha() and below[:1].islower():
+        if len(above) > 1 and above[-1] in HYPHENS and above[-2].isalpha() and below[:1].islower():
             joined[-1] = above[:-1] + below
         else:
             joined.append(line)
@@ -181,9 +186,10 @@ class TextPolicy:
     `unicode` is a Unicode normal form: with NFC й is one character, not two. `spaces` "collapse" turns every run of
     white space, no-break spaces included, into one space and strips both ends; newlines between the lines of a page
     stay. `invisible` "strip" removes control and zero-width characters, soft hyphens and byte order marks, but not the
-    joiners of scripts that are spelled with them. `mojibake` "repair" decodes UTF-8 that was read in another encoding,
-    if that is exact, and signs that were escaped twice (`&amp;`). `hyphen_signs` "hyphen" writes `¬` and `⸗` as `-`;
-    `line_end_hyphens` "join" joins words broken at the end of a line. `struck` applies to text between the pairs of
+    joiners of scripts that are spelled with them; a soft hyphen at the end of a line becomes a hyphen. `mojibake`
+    "repair" decodes UTF-8 that was read in another encoding, if that is exact, and signs that were escaped twice
+    (`&amp;`). `hyphen_signs` "hyphen" writes `¬` and `⸗` as `-`; `line_end_hyphens` "join" joins words broken at the
+    end of a line. `struck` applies to text between the pairs of
     `struck_marks` and to spans that the source records as struck out, `unclear` to `unclear_marks`: "strip" removes it,
     "drop-line" drops the whole transcription.
     """

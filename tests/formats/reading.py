@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dsocr.document import Item, Page, Skipped, SkipReason
+from dsocr.document import Item, Note, Page, Skipped, SkipReason
 from dsocr.formats import SOURCE_FORMATS
 
 
@@ -13,7 +13,7 @@ def read(format_: str, source: Path, columns: Mapping[str, str] | None = None) -
 
 def read_one(format_: str, source: Path, columns: Mapping[str, str] | None = None) -> Page:
     """The only page; no line is skipped."""
-    (page,) = read(format_, source, columns)
+    (page,) = (item for item in read(format_, source, columns) if not isinstance(item, Note))
     assert isinstance(page, Page), page
     return page
 

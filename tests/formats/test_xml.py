@@ -1,10 +1,11 @@
 """ALTO and PAGE: texts, outlines, reading order; XML made to hurt is skipped, nothing outside the source is opened."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from dsocr.document import Line, Outline, Page, SkipReason
+from dsocr.document import Line, Note, Outline, Page, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import fill_xml, xml
 from dsocr.formats.xml_tree import XmlTree
@@ -32,16 +33,23 @@ def alto_text_line(folder: Path, line: str) -> Line:
     [
         pytest.param(["Дорогой", " ", "друг"], "Дорогой друг", id="space marked"),
         pytest.param(["Дорогой", "друг"], "Дорогой друг", id="no space marked anywhere"),
-        pytest.param(["Доро", "гой", " ", "друг"], "Дорогой друг", id="a word in two strings"),
-        pytest.param(["пись", "-"], "пись-", id="hyphen at the end"),
+        pytest.param(["за", " ", "1861", "годъ", " "], "за 1861 годъ", id="spaces marked in part"),
+        pytest.param(["Дорогой", "", "друг"], "Дорогой друг", id="an empty word"),
+        pytest.param(["пись", "<HYP CONTENT='-'/>"], "пись-", id="hyphen at the end"),
+        pytest.param(["пись", "<HYP CONTENT='⸗'/>"], "пись⸗", id="another sign"),
+        pytest.param(["пись", "<HYP CONTENT='&#xad;'/>"], "пись-", id="soft hyphen"),
+        pytest.param(["пись", "<HYP CONTENT=''/>"], "пись-", id="hyphen without a sign"),
+        pytest.param(["пись", "<HYP/>"], "пись-", id="hyphen without content"),
+        pytest.param(["пись-", "<HYP CONTENT='&#xad;'/>"], "пись-", id="hyphen twice"),
+        pytest.param(["", "<HYP CONTENT=''/>"], "", id="hyphen of a line without a text"),
         pytest.param(["всё предложение"], "всё предложение", id="whole line in one string"),
         pytest.param(["J&#x27;ai &lt;lu&gt;"], "J'ai <lu>", id="character references"),
         pytest.param([], "", id="no string"),
     ],
 )
 def test_text_of_a_line_of_alto(tmp_path: Path, parts: list[str], text: str) -> None:
-    tags = {" ": "<SP/>", "-": '<HYP CONTENT="-"/>'}
-    strings = "".join(tags.get(part, f'<String CONTENT="{part}"/>') for part in parts)
+    parts = ["<SP/>" if part == " " else part for part in parts]
+    strings = "".join(part if part.startswith("<") else f'<String CONTENT="{part}"/>' for part in parts)
     line = alto_text_line(tmp_path, f"<TextLine {BOX}>{strings}</TextLine>")
     assert (line.text, line.outline) == (text, Outline((1, 2, 31, 12)))
 
@@ -62,6 +70,55 @@ def test_a_page_of_any_version_is_read(tmp_path: Path, namespace: str) -> None:
     document = alto("\n\n" + alto_line("т")).replace("http://www.loc.gov/standards/alto/ns-v4#", namespace)
     page = alto_page(tmp_path, document)
     assert (page.name, page.page, page.size, page.lines[0].where) == ("p", "p", (100, 50), "p.xml:8")
+
+
+def test_lines_that_mark_only_some_spaces_are_named(tmp_path: Path) -> None:
+    picture(tmp_path / "p.png")
+    words = '<String CONTENT="за"/><SP/><String CONTENT="1861"/><String CONTENT="годъ"/>'
+    write(tmp_path / "p.xml", alto(f"{alto_line('да')}<TextLine {BOX}>{words}</TextLine>"))
+    (note,) = [item.message for item in read("alto", tmp_path) if isinstance(item, Note)]
+    assert note.endswith(" in 1 lines: p.xml:6")
+
+
+def block(id_: str, *lines: str, attributes: str = "") -> str:
+    inner = "".join(f'<TextLine ID="{line}" {BOX}><String CONTENT="{line}"/></TextLine>' for line in lines)
+    return f'<TextBlock ID="{id_}" {attributes}>{inner}</TextBlock>'
+
+
+BLOCKS = block("b", "2") + block("a", "1", "4") + block("c", "3")
+
+
+@pytest.mark.parametrize(
+    ("refs", "blocks", "expected"),
+    [
+        pytest.param("", BLOCKS, "2143", id="not stated"),
+        pytest.param("a b c", BLOCKS, "1423", id="of blocks"),
+        pytest.param("c a", BLOCKS, "3142", id="a block that is not named comes last"),
+        pytest.param("1 2 3 4 4 3 2 1", BLOCKS, "1234", id="of lines; the first of two orders"),
+        pytest.param("1 b gone", BLOCKS, "1243", id="of a line and a block"),
+        pytest.param(
+            "b w", f'<ComposedBlock ID="w">{block("a", "1")}</ComposedBlock>{block("b", "2")}', "21", id="nested"
+        ),
+        pytest.param(
+            "",
+            block("b", "2") + block("a", "1", attributes='IDNEXT="b"') + block("c", "3"),
+            "123",
+            id="of the next block",
+        ),
+        pytest.param("b a", block("a", "1", attributes='IDNEXT="b"') + block("b", "2"), "21", id="stated in both ways"),
+        pytest.param(
+            "", block("a", "1", attributes='IDNEXT="b"') + block("b", "2", attributes='IDNEXT="a"'), "12", id="a circle"
+        ),
+    ],
+)
+def test_reading_order_of_alto(tmp_path: Path, refs: str, blocks: str, expected: str) -> None:
+    groups = "".join(f'<OrderedGroup><ElementRef REF="{ref}"/></OrderedGroup>' for ref in refs.split())
+    document = alto(blocks).replace(
+        "<Layout>", f"<ReadingOrder><UnorderedGroup>{groups}</UnorderedGroup></ReadingOrder><Layout>"
+    )
+    page = alto_page(tmp_path, document)
+    in_file = [line.text for line in sorted(page.lines, key=lambda line: line.index or 0)]
+    assert ("".join(texts([page])), in_file) == (expected, re.findall(r'TextLine ID="(\d)"', blocks))
 
 
 def test_a_line_without_coordinates_is_skipped(tmp_path: Path) -> None:

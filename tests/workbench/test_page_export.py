@@ -13,6 +13,7 @@ from dsocr.data.convert import convert
 from dsocr.data.dataset import Dataset
 from dsocr.document import SkipReason, Split
 from dsocr.errors import DsocrError
+from dsocr.formats import parse_xml_page
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.page_changes import move_beside
 from dsocr.workbench.page_export import export, export_dataset, export_log
@@ -113,6 +114,23 @@ def test_a_reading_of_a_line_that_somebody_drew_waits_until_it_is_accepted(
     accepted = text_lines(exported(store, archive, tmp_path / "out", format_))
     assert [text for _, text in accepted] == ["первая строка", "вторая", ""]
     assert "машина" in exported(store, archive, tmp_path / "all", format_, accepted_only=False)
+
+
+@pytest.mark.parametrize("refs", ["l2 l1", "b2 b1"])
+def test_an_order_that_alto_states_stays_until_it_is_changed(refs: str, source: Path, tmp_path: Path) -> None:
+    listed = "".join(f'<ElementRef REF="{ref}"/>' for ref in refs.split())
+    stated = ALTO.replace("  <Layout>", f"  <ReadingOrder><OrderedGroup>{listed}</OrderedGroup></ReadingOrder><Layout>")
+    if refs == "b2 b1":
+        stated = stated.replace('      <TextLine ID="l2"', '    </TextBlock><TextBlock ID="b2"><TextLine ID="l2"')
+    (source / "page" / "scan-1.xml").write_text(stated, encoding="utf-8", newline="\n")
+    (source / "page" / "scan-2.xml").unlink()
+    with opened(source, tmp_path / "work") as (store, archive):
+        first, second = store.lines(1)
+        assert exported(store, archive, tmp_path / "same", "alto") == stated
+        move_beside(store, second.number, first.number, after=False, who="anna")
+        exported(store, archive, tmp_path / "out", "alto")
+    page = parse_xml_page(tmp_path / "out" / "page" / "scan-1.xml")
+    assert [line.text for line in page.lines] == [second.text, first.text] == ["первая строка", "вторая"]
 
 
 def test_an_aligned_text_is_marked_until_somebody_accepts_it(source: Path, tmp_path: Path) -> None:

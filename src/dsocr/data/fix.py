@@ -54,8 +54,6 @@ from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import writing_folder
 from dsocr.text import TextChange, comparable, is_blank, letters_of
 
-_HYPHEN_AT_LINE_END = re.compile("\u00ad+[^\\S\n]*(?=\n|$)")
-
 
 def fix_text(text: str) -> list[TextChange]:
     """The repairs of a text, each with the code of its finding as `rule`; no text becomes empty."""
@@ -70,7 +68,7 @@ def fix_text(text: str) -> list[TextChange]:
 
 def _remove_invisible(text: str) -> str:
     """Remove invisible characters; a soft hyphen at the end of a line is visible there and becomes a hyphen."""
-    return VISIBLE_TEXT.apply(_HYPHEN_AT_LINE_END.sub("-", text)) if find_invisible(text) else text
+    return VISIBLE_TEXT.apply(text) if find_invisible(text) else text
 
 
 def _replace_look_alikes(text: str) -> str:

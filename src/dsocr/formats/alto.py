@@ -1,10 +1,12 @@
 """ALTO XML, version 4 and its predecessors, as eScriptorium, kraken and library scanners write it.
 
-Coordinates must be pixels. `SUBS_CONTENT`, the unhyphenated word, is not used: a line is transcribed as it is written.
+Coordinates must be pixels. `SUBS_CONTENT`, the unhyphenated word, is not used: a line is transcribed as it is written,
+with the hyphen that `HYP` stands for.
 """
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -16,10 +18,12 @@ from dsocr.formats import xml
 from dsocr.formats.format import Format, stated_size
 from dsocr.formats.xml import XmlPage, add_element, integer_attribute
 from dsocr.formats.xml_tree import Element, XmlTree
+from dsocr.text import HYPHENS
 
 NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
 
 _BOX = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
+_BLOCKS = ("{*}TextBlock", "{*}Illustration", "{*}GraphicalElement")
 _TEXT_ELEMENTS = frozenset({"String", "SP", "HYP"})
 _STALE_ATTRIBUTES = ("WC", "CC", "SUBS_TYPE", "SUBS_CONTENT")
 """Attributes of a `String` that describe its former text: confidences, and the whole of a hyphenated word."""
@@ -36,6 +40,7 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
     blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != xml.UNGROUPED_BLOCK]
     labels = xml.tag_labels(root)
     regions = {block: xml.parse_region(block, "ID", parse_outline, xml.alto_kind(block, labels)) for block in blocks}
+    ranks = _reading_order(page)
     lines = [
         Line(
             _parse_text(line),
@@ -46,25 +51,51 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
             id=line.get("ID") or "",
             kind=xml.alto_kind(line, labels),
         )
-        for index, line in enumerate(page.iter("{*}TextLine"))
+        for index, line in sorted(enumerate(page.iter("{*}TextLine")), key=lambda item: _rank(item[1], ranks))
     ]
     size = stated_size(integer_attribute(page, "WIDTH"), integer_attribute(page, "HEIGHT"))
-    return XmlPage(image or None, size, lines)
+    unspaced = [f"{where}:{xml.source_line(line)}" for line in page.iter("{*}TextLine") if _is_partly_spaced(line)]
+    return XmlPage(image or None, size, lines, unspaced=unspaced)
 
 
 find_alto = partial(xml.find_xml, root_element="alto")
 read_alto = partial(xml.read_xml_pages, root_element="alto", parse=parse_alto)
 
 
+def _reading_order(page: etree._Element) -> dict[str, int]:
+    """Return the ranks of ids by `ReadingOrder`, else by the chains of `IDNEXT`; empty if neither is stated."""
+    ids = dict.fromkeys(ref.get("REF", "") for ref in page.getroottree().iter("{*}ElementRef"))
+    following = {block.get("ID", ""): block.get("IDNEXT", "") for block in page.iter(*_BLOCKS)}
+    if not ids and (targets := set(following.values()) - {""}):
+        for id_ in [first for first in following if first not in targets]:
+            while id_ in following and id_ not in ids:
+                ids[id_] = None
+                id_ = following[id_]
+    return {id_: rank for rank, id_ in enumerate(ids)}
+
+
+def _rank(line: etree._Element, ranks: Mapping[str, int]) -> int:
+    """Return the rank of a line, else of the nearest element around it, else of the first inside; others come last."""
+    family = (line, *line.iterancestors(), *line.iterdescendants()) if ranks else ()
+    return next((ranks[id_] for element in family if (id_ := element.get("ID", "")) in ranks), len(ranks))
+
+
 def _parse_text(line: etree._Element) -> str:
-    """Join the words; if no space is marked at all, words are separated by one."""
-    gap = " " if line.find(".//{*}SP") is None else ""
+    """Join the words, whether or not `SP` is between them; the page shows a hyphen even where that of `HYP` is soft."""
     text = ""
-    for part in line.iter("{*}String", "{*}SP", "{*}HYP"):
-        kind = etree.QName(part).localname
-        content = " " if kind == "SP" else part.get("CONTENT") or ""
-        text += gap + content if kind == "String" and text else content
+    for part in line.iter("{*}String", "{*}HYP"):
+        content = part.get("CONTENT", "")
+        if etree.QName(part).localname == "String":
+            text = f"{text} {content}".strip()
+        elif not text.endswith(tuple(HYPHENS)):
+            text += content.strip(" \u00ad") or ("-" if text else "")
     return text
+
+
+def _is_partly_spaced(line: etree._Element) -> bool:
+    """Whether some words of a line are separated by `SP` and others are not."""
+    parts = [etree.QName(part).localname for part in line.iter("{*}String", "{*}SP")]
+    return "SP" in parts and ("String", "String") in pairwise(parts)
 
 
 def parse_outline(element: etree._Element) -> Outline | None:

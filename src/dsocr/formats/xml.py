@@ -21,8 +21,8 @@ from typing import cast
 
 from lxml import etree
 
-from dsocr.document import Box, Item, Line, Outline, Page, Region, Skipped, SkipReason, Table, bounds_of_boxes
-from dsocr.errors import DataError, option, typed
+from dsocr.document import Box, Item, Line, Note, Outline, Page, Region, Skipped, SkipReason, Table, bounds_of_boxes
+from dsocr.errors import DataError, first_few, option, typed
 from dsocr.formats.format import Columns, ImageFinder, SourceFile, WritePage, Written, copy_page_image, read_files
 from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
 from dsocr.io.budget import MB, Budget
@@ -48,7 +48,8 @@ class XmlPage:
     """The content of an ALTO or PAGE file: the name of its image, the image's size if stated, lines in reading order.
 
     With `is_line_image` the only line is the whole image; its outline is just the frame of the image. `region_texts`
-    are the texts of regions without lines, `tables` say which regions are cells.
+    are the texts of regions without lines, `tables` say which regions are cells. `unspaced` are the places of lines
+    with marks between some of their words and not all.
     """
 
     image: str | None
@@ -57,6 +58,7 @@ class XmlPage:
     is_line_image: bool = False
     region_texts: Sequence[Line] = ()
     tables: Sequence[Table] = ()
+    unspaced: Sequence[str] = ()
 
     def placed_lines(self) -> list[Line]:
         """Return the lines, a line image's without an outline."""
@@ -89,7 +91,17 @@ def read_xml_pages(
     chosen, others = choose_files(find_xml(source, root_element=root_element), root, image_of, count_texts)
     yield from others
     stems = Counter(file.stem for file in chosen)
-    yield from read_files(source, chosen, lambda file: _read_page(file, parse(parse_xml(file.path), file.where), stems))
+    unspaced: list[str] = []
+
+    def read(file: SourceFile) -> Iterator[Item]:
+        page = parse(parse_xml(file.path), file.where)
+        unspaced.extend(page.unspaced)
+        yield from _read_page(file, page, stems)
+
+    yield from read_files(source, chosen, read)
+    if unspaced:
+        lines = first_few(unspaced, 3)
+        yield Note(f"words without SP between them are read as separate words in {len(unspaced)} lines: {lines}")
 
 
 def _read_page(file: SourceFile, xml_page: XmlPage, stems: Counter[str]) -> Iterator[Item]:

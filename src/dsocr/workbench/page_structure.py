@@ -10,6 +10,7 @@ from dataclasses import astuple
 from lxml import etree
 
 from dsocr.document import CellPlace, Outline, Table, bounds_of_boxes, format_points
+from dsocr.formats.alto import parse_alto
 from dsocr.formats.alto import parse_outline as parse_alto_outline
 from dsocr.formats.page import REGION_TYPES, parse_page
 from dsocr.formats.page import parse_outline as parse_page_outline
@@ -121,8 +122,7 @@ class PageStructure:
         self._place_lines(imported)
         self._remove_regions()
         if self._is_alto:
-            order = [block for number in self._numbers_in_order() if (block := self._elements[number]).all("TextLine")]
-            self._exchange([block for block in self._tree.iter("TextBlock") if block in order], order)
+            self._order_blocks()
         else:
             self._order_cells()
             self._order_regions()
@@ -209,8 +209,10 @@ class PageStructure:
                 items, slots = lines_of.setdefault(home, []), home.all("TextLine")
                 before = [slot for slot in slots[: slots.index(element)] if slot in items]
                 items.insert(items.index(before[-1]) + 1 if before else 0, element)
+        read = parse_alto(self._tree.parsed).lines if self._is_alto else ()
+        ranks = {self._all_lines[line.index or 0]: rank for rank, line in enumerate(read)}
         for home, items in lines_of.items():
-            if home and items != sorted(home.all("TextLine"), key=_rank):
+            if home and items != sorted(home.all("TextLine"), key=lambda line: ranks.get(line, _rank(line))):
                 _arrange(home, items)
 
     def _remove_regions(self) -> None:
@@ -228,6 +230,22 @@ class PageStructure:
         """The regions with lines, in the order of their first lines."""
         numbers = (line.region if line.region in self._regions else 0 for line in self._lines)
         return [number for number in dict.fromkeys(numbers) if number in self._elements]
+
+    def _order_blocks(self) -> None:
+        """Put the blocks of an ALTO file into the order of their lines, in place of an order that it states."""
+        places = {element: place for place, element in enumerate(self._tree.iter("TextLine"))}
+        expected = [places[self.line_elements[line.number]] for line in self._lines]
+        read = parse_alto(parse_xml_bytes(self._tree.content())).lines
+        if [line.index for line in read if line.index in set(expected)] == expected:
+            return
+        order = [block for number in self._numbers_in_order() if (block := self._elements[number]).all("TextLine")]
+        self._exchange([block for block in self._tree.iter("TextBlock") if block in order], order)
+        parents = self._tree.parents()
+        for stated in [*self._tree.iter("ReadingOrder")]:
+            parents[stated].remove(stated)
+        for block in self._tree.iter():
+            if block.get("IDNEXT"):
+                block.set({"IDNEXT": None})
 
     def _order_cells(self) -> None:
         """Put the cells of tables into the order of their lines, an empty one behind that on its left."""
