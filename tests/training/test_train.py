@@ -22,6 +22,7 @@ from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.training.distributed import limit_threads
 from dsocr.training.readers import fresh_adapter, make_optimizer
+from dsocr.training.recipe import run_job
 from tests.raising import raises_code
 from tests.training.running import train
 
@@ -257,6 +258,15 @@ def test_layers_that_no_gradient_reaches_are_refused_before_training(
     assert "vision_tower.sam_encoder" in error.value.message
     assert "language_model" not in error.value.message
     assert not small_config.output.exists()
+
+
+def test_a_run_that_began_since_it_was_resolved_is_refused(toy_config: RunConfig) -> None:
+    config = changed(toy_config, training={"max_steps": 2}, checkpoints={"every_steps": 1})
+    job = resolve(config)
+    with pytest.raises(PowerCutError):
+        train(config, on_step=cut_at(2))
+    with raises_code("run-begun"):
+        run_job(job, preflight=False)
 
 
 def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
