@@ -144,6 +144,12 @@ def write_word(path: Path, body: str) -> Path:
         pytest.param(
             "<w:p><w:del><w:r><w:t>x</w:t></w:r></w:del></w:p><w:p><w:r><w:t>y</w:t></w:r></w:p>", "y", id="a deletion"
         ),
+        pytest.param(
+            "<w:p><w:r><w:rPr><w:strike/></w:rPr><w:t>a</w:t></w:r><w:r><w:rPr><w:dstrike/></w:rPr><w:t>b</w:t></w:r>"
+            '<w:r><w:rPr><w:strike w:val="0"/></w:rPr><w:t> c</w:t></w:r></w:p>',
+            "~~ab~~ c",
+            id="struck through",
+        ),
         pytest.param("<w:p><w:smartTag><w:r><w:t>Minsk</w:t></w:r></w:smartTag></w:p>", "Minsk", id="a smart tag"),
         pytest.param(
             "<w:sdt><w:sdtContent><w:p><w:r><w:t>held</w:t></w:r></w:p></w:sdtContent></w:sdt>", "held", id="a control"

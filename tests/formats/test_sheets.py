@@ -16,11 +16,13 @@ from openpyxl.styles import Font
 
 from dsocr.data.prepare import prepare
 from dsocr.data.sources import open_source
-from dsocr.document import Note
+from dsocr.document import Note, Page
+from dsocr.formats import detect_format
 from dsocr.formats.tables import read_rows
 from dsocr.io.budget import Budget
 from tests.data.making import picture, write
-from tests.formats.reading import pages, read
+from tests.formats.making_sources import make_coco, make_page, make_pairs, make_table
+from tests.formats.reading import pages, read, texts
 from tests.raising import raises_code
 
 
@@ -169,11 +171,11 @@ def test_struck_out_text_obeys_the_policy(cell: Any, kept: str | None, tmp_path:
     picture(tmp_path / "s" / "a.png")
     picture(tmp_path / "s" / "b.png", colour="red")
     book.save(tmp_path / "s" / "t.xlsx")
-    for action, texts in (("keep", ["раз", str(cell)]), ("strip", ["раз", kept]), ("drop-line", ["раз"])):
+    for action, left in (("keep", ["раз", str(cell)]), ("strip", ["раз", kept]), ("drop-line", ["раз"])):
         dataset = prepare(
             tmp_path / "s", tmp_path / action, split="1/0/0", split_by="text", text_policy=[f"struck={action}"]
         )
-        assert [sample.text for sample in dataset] == [text for text in texts if text is not None]
+        assert [sample.text for sample in dataset] == [text for text in left if text is not None]
 
 
 def damaged(path: Path) -> None:
@@ -270,3 +272,17 @@ def test_other_files_of_offices_get_a_sentence(name: str, tmp_path: Path) -> Non
     assert name in str(caught.value.hint)
     with open_source(tmp_path / "s", tmp_path / "unpacked") as opened:
         assert [item for item in opened.items if isinstance(item, Note)]
+
+
+@pytest.mark.parametrize("make", [make_page, make_pairs, make_coco, make_table])
+def test_files_that_are_no_tables_are_named_and_do_not_stop_a_folder(make: Any, tmp_path: Path) -> None:
+    expected = make(tmp_path / "s")
+    strangers = {"опись.csv": "Опись;Листов\nЛетопись;20\n".encode("cp1251"), "пусто.csv": b"", "a.xlsx": b"PK"}
+    strangers |= {"другая.tsv": "Опись\tЛистов\n1\t20\n".encode(), "~$a.xlsx": b"user"}
+    for name, content in strangers.items():
+        (tmp_path / "s" / name).write_bytes(content)
+    with open_source(tmp_path / "s", tmp_path / "unpacked") as opened:
+        items = [*opened.items, *detect_format(opened.path, None, {}).read(opened.path, {})]
+    assert [text.strip() for text in texts(items)] == [text.strip() for text in expected]
+    named = [item.message if isinstance(item, Note) else item.where for item in items if not isinstance(item, Page)]
+    assert {name for name in strangers if any(message.startswith(name) for message in named)} == {*strangers}

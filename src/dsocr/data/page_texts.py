@@ -14,7 +14,7 @@ from dsocr.document import Line
 from dsocr.errors import DataError, first_few
 from dsocr.formats import XML_PARSERS
 from dsocr.formats.pdf import PDF_SUFFIXES, page_texts
-from dsocr.formats.sheets import SHEET_SUFFIXES
+from dsocr.formats.sheets import SHEET_SUFFIXES, mark_struck
 from dsocr.formats.tables import open_table
 from dsocr.formats.xml import MAX_XML_BYTES, parse_xml, parse_xml_bytes, source_line
 from dsocr.io.budget import Budget
@@ -96,7 +96,7 @@ def _read_file(path: Path, where: str, columns: Mapping[str, str]) -> Iterator[P
         roles, rows = open_table(path, columns)
         for number, cells in rows:
             name = Path(cells[roles["image"]].replace("\\", "/")).stem
-            yield PageText(cells[roles["text"]], f"{where}:{number}", name)
+            yield PageText(mark_struck(cells[roles["text"]]), f"{where}:{number}", name)
     elif suffix in PDF_SUFFIXES:
         yield from _numbered(page_texts(path), where)
     elif suffix == ".xml":
@@ -180,7 +180,7 @@ def _docx_pages(path: Path) -> list[str]:
     except (BadZipFile, LookupError, NotImplementedError, OSError, RuntimeError, zlib.error) as error:
         message, hint = f"the Word file cannot be read: {error}", "open it in Word and save it as .docx again"
         raise DataError(message, code="docx-damaged", where=path, hint=hint) from error
-    return "".join(_walk_docx(root)).split("\f")
+    return "".join(_walk_docx(root)).replace("~~~~", "").split("\f")
 
 
 def _unpack(archive: ZipFile, name: str, path: Path) -> bytes:
@@ -190,8 +190,14 @@ def _unpack(archive: ZipFile, name: str, path: Path) -> bytes:
     return archive.read(entry)
 
 
+def _is_struck(run: etree._Element) -> bool:
+    """Whether a run of a Word file is struck through, by one line or two."""
+    marks = [mark for name in ("strike", "dstrike") for mark in run.iterfind(f"{{*}}rPr/{{*}}{name}")]
+    return any({"0", "false", "off"}.isdisjoint(mark.values()) for mark in marks)
+
+
 def _walk_docx(root: etree._Element) -> Iterator[str]:
-    """Yield the text that Word shows; lines end with line breaks, pages with form feeds."""
+    """Yield the text that Word shows, `~~` around what is struck; lines end with line breaks, pages with form feeds."""
     walk = etree.iterwalk(root, events=("start", "end"))
     for event, element in walk:
         tag = etree.QName(element).localname if isinstance(element.tag, str) else ""
@@ -201,7 +207,7 @@ def _walk_docx(root: etree._Element) -> Iterator[str]:
         elif tag in _NOT_SHOWN:
             walk.skip_subtree()
         elif tag == "t":
-            yield element.text or ""
+            yield f"~~{element.text}~~" if element.text and _is_struck(element.getparent()) else element.text or ""
         elif tag == "noBreakHyphen":
             yield "-"
         elif tag == "tab" and etree.QName(element.getparent()).localname == "r":  # else it says where tabs stop

@@ -176,7 +176,9 @@ def _passed_over(folder: Path) -> list[Skipped | Note]:
         return []
     files = list_files(folder)
     documents = Counter(suffix for path in files if (suffix := path.suffix.lower()) in UNREAD_HINTS)
-    items: list[Skipped | Note] = [
+    locks = sorted(path.name for path in folder.rglob("~$*"))
+    items: list[Skipped | Note] = [Note(f"{name} is a file that Office keeps while it edits one") for name in locks]
+    items += [
         Note(f"{suffix} files are not read ({count}): {UNREAD_HINTS[suffix]}") for suffix, count in documents.items()
     ]
     for path in files:

@@ -4,6 +4,8 @@ To add a format, write a module with `FORMATS` and list the module in `_MODULES`
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from lxml import etree
@@ -157,6 +159,9 @@ def _detect_in_folder(source: Path, columns: Columns) -> Format:
                 "; images and PDFs without texts are read with `dsocr transcribe`, or transcribed in `dsocr workbench`"
             )
         raise DataError(message, code="no-format-found", where=source, hint=hint)
+    if len(names) == 2 and "table" in names and not tables.has_tables(source, columns):
+        (chosen,) = (SOURCE_FORMATS[name] for name in names if name != "table")
+        return replace(chosen, read=partial(tables.read_beside, chosen.read))
     if len(names) > 1:
         listed = ", ".join(f"{counts[name]} {SOURCE_FORMATS[name].title} ({name})" for name in names)
         message = f"the folder holds more than one format: {listed}"

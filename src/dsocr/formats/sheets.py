@@ -79,6 +79,14 @@ class SheetCell(str):
     is_filled = False
 
 
+def mark_struck(cell: str) -> str:
+    """Return the text of a cell with `~~` around what is struck through."""
+    struck = cell.struck if isinstance(cell, SheetCell) else ()
+    for start, end in reversed(struck):
+        cell = f"{cell[:start]}~~{cell[start:end]}~~{cell[end:]}"
+    return cell.replace("~~~~", "") if struck else cell
+
+
 @dataclass(slots=True)
 class SheetTable:
     """The tables of a workbook as one: each row by its number, or `sheet!number`, with its cells by column.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,7 +36,7 @@ from dsocr.formats.sheets import SHEET_SUFFIXES, SheetCell, read_workbook
 from dsocr.io.archives import ARCHIVE_SUFFIXES
 from dsocr.io.budget import Budget
 from dsocr.io.encodings import read_text
-from dsocr.io.files import list_files, parse_split, split_of_folder
+from dsocr.io.files import list_files, parse_split, relative, split_of_folder
 
 _ALIGN = "`dsocr align SCANS TEXT.docx -o data/mine` finds the line of each text; or write a table, .xlsx or .csv"
 UNREAD_HINTS = {
@@ -66,6 +67,9 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
 }
 USUAL_NAMES |= {role: USUAL_NAMES[role] + names for role, names in _RUSSIAN_NAMES.items()}
 """Role -> usual column names, the most usual first."""
+
+_CORRECTION_NAMES = {"id": ("id", "source"), "text": ("correction", "wrong", "text")}
+"""The same for the sheets of a workbook with corrections or judgements."""
 
 COLUMNS_HINT = f"say which is which, e.g. {option('columns', {'image': 'scan', 'text': 'words'})}"
 
@@ -101,16 +105,30 @@ def unescape_formula(cell: str) -> str:
 
 def find_tables(source: Path, columns: Columns) -> list[Path]:
     """List the table files with known columns, and unreadable ones, so that they are reported."""
-    return [path for path in _table_files(source) if _is_understood(path, columns)]
+    return [path for path in _table_files(source) if _is_understood(path, columns) is not False]
+
+
+def has_tables(source: Path, columns: Columns) -> bool:
+    """Return whether a table file can be read and has known columns."""
+    return any(_is_understood(path, columns) for path in _table_files(source))
 
 
 def read_tables(source: Path, columns: Columns) -> Iterator[Item]:
     """Read the rows of all tables of a folder, or of one table file, each an image with its text."""
     files = find_tables(source, columns)
+    others = [path for path in _table_files(source) if path not in files]
     if not files:  # the error about the first one says why
-        for path in _table_files(source)[:1]:
+        for path in others[:1]:
             open_table(path, columns)
-    return read_files(source, files, partial(_read_file, columns=columns))
+    notes = (Note(f"{relative(path, source)} is not read: it has no columns for image and text") for path in others)
+    return chain(notes, read_files(source, files, partial(_read_file, columns=columns)))
+
+
+def read_beside(read: Callable[[Path, Columns], Iterable[Item]], source: Path, columns: Columns) -> Iterator[Item]:
+    """Read a source in another format, with notes about the table files in it, none of which can be read."""
+    for item in read_tables(source, columns):
+        yield Note(f"{item.where} is not read: {item.message}") if isinstance(item, Skipped) else item
+    yield from read(source, columns)
 
 
 def explain_unknown_table(folder: Path) -> str | None:
@@ -129,11 +147,12 @@ def _table_files(source: Path) -> list[Path]:
     return [source] if source.is_file() else list_files(source, {".tsv", ".csv", ".jsonl", *SHEET_SUFFIXES})
 
 
-def _is_understood(path: Path, columns: Columns) -> bool:
+def _is_understood(path: Path, columns: Columns) -> bool | None:
+    """Return whether a file has known columns; None if it cannot be read."""
     try:
-        header = read_rows(path, columns)[0]
+        header = read_rows(path, columns, skip=lambda number, reason: None)[0]
     except DataError:
-        return not is_messages(path)
+        return False if is_messages(path) else None
     return {"image", "text"} <= guess_roles(header, columns).keys()
 
 
@@ -221,6 +240,8 @@ def _read_row(file: SourceFile, roles: Mapping[str, str], row: Row) -> Page | Sk
     number, cells = row
     where = f"{file.where}:{number}"
     values = {role: cells.get(column, "").strip() for role, column in roles.items()}
+    if not values["image"]:
+        return Skipped(SkipReason.NO_IMAGE, where, f"the column {roles['image']!r} is empty, and names no image")
     page = file.find_page(values["image"], where, folder=file.path.stem, **row_details(values, cells))
     if isinstance(page, Skipped):
         return page
@@ -380,7 +401,8 @@ def spreadsheet(rows: Iterable[Iterable[object]], *, delimiter: str = ",") -> st
 
 def read_spreadsheet(path: Path) -> tuple[list[str], list[Row]]:
     """Return the column names, in lower case, and the rows of a table such as `spreadsheet` makes, edited since."""
-    header, rows = read_rows(path, {})
+    usual = _CORRECTION_NAMES if path.suffix.lower() in SHEET_SUFFIXES else USUAL_NAMES
+    header, rows = read_rows(path, {}, usual)
     names = {name: name.strip().lower() for name in header}
     read = [
         (number, {names[name]: unescape_formula(cell.strip()) for name, cell in cells.items()})

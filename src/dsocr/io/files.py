@@ -192,8 +192,8 @@ def is_dataset(folder: Path) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """True for names that are skipped when a folder is searched."""
-    return name.startswith(".") or name == "__MACOSX"
+    """True for names that are skipped when a folder is searched, such as those of Office's lock files."""
+    return name.startswith((".", "~$")) or name == "__MACOSX"
 
 
 _SYSTEM_FILES = frozenset({".ds_store", "thumbs.db", "desktop.ini"})
