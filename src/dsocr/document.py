@@ -85,6 +85,7 @@ class SkipReason(StrEnum):
     GAP = "not transcribed throughout"
     SUPERSEDED = "older annotation"
     OTHER_LAYER = "another file describes the scan"
+    OTHER_IMAGE = "another image of the line"
     NO_IMAGE = "image not found"
     NO_OUTLINE = "line without outline"
     NO_SPLIT = "no split given"
@@ -107,7 +108,7 @@ class SkipReason(StrEnum):
         """False for items that are just not transcribed yet or not wanted; `strict` stops at the first fault."""
         not_transcribed = {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION, SkipReason.GAP, SkipReason.IN_DOUBT}
         not_wanted = {SkipReason.STRUCK, SkipReason.UNCLEAR, SkipReason.OTHER_REGION}
-        other_files = {SkipReason.SUPERSEDED, SkipReason.OTHER_LAYER}
+        other_files = {SkipReason.SUPERSEDED, SkipReason.OTHER_LAYER, SkipReason.OTHER_IMAGE}
         return self not in not_transcribed | not_wanted | other_files
 
 

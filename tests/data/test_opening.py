@@ -139,19 +139,23 @@ def test_skipped_items_of_a_source_have_places(tmp_path: Path) -> None:
         assert [item.where for item in opened.items if isinstance(item, Skipped)] == ["a.psd"]
 
 
-def test_a_folder_of_xml_files_finds_the_images_above_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["export", "jpg"])
+def test_a_folder_of_xml_files_finds_the_images_above_or_beside_it(tmp_path: Path, folder: str) -> None:
     export = write_pages(tmp_path / "export", ["1", "2", "3"])
     picture(export / "other.png")
     (export / "alto").mkdir()
     for number in "123":
         (export / f"{number}.xml").rename(export / "alto" / f"{number}.xml")
+        if folder == "jpg":
+            (export / "jpg").mkdir(exist_ok=True)
+            (export / f"{number}.png").rename(export / "jpg" / f"{number}.png")
     with open_source(export / "alto", tmp_path / "unpacked") as opened:
         pages = list(read_alto(opened.path))
         assert [item.image.name for item in pages if isinstance(item, Page)] == ["1.png", "2.png", "3.png"]
         assert not list(opened.path.rglob("other.png")), "nothing but what the files describe"
     dataset = prepare(export / "alto", tmp_path / "out", split="1/0/0")
     assert len(list(dataset)) == 9
-    assert any("folder above, export" in note for note in dataset.card.notes)
+    assert any(f"folder {folder} beside or above" in note for note in dataset.card.notes)
 
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs a peak that can be reset")

@@ -25,6 +25,8 @@ from tests.raising import raises_code
         pytest.param(["jpg/p.jpg", "tif/p.tif"], "p.tif", "tif/p.tif", id="named suffix first"),
         pytest.param(["page/p.tif", "jpg/p.jpg"], "p.jpg", "jpg/p.jpg", id="exact name before nearness"),
         pytest.param(["jpg/p.jpg"], "p", "jpg/p.jpg", id="no suffix"),
+        pytest.param(["p.nrm.png", "p.bin.png"], "p.png", "p.nrm.png", id="variants of OCRopus"),
+        pytest.param(["p.nrm.png", "p.bin.png"], "p.bin.tif", "p.bin.png", id="the variant named"),
         pytest.param(["йод/й.jpg"], "и\u0306од/и\u0306.jpg", "йод/й.jpg", id="composed and decomposed"),
         pytest.param(["и\u0306.jpg"], "й.jpg", "и\u0306.jpg", id="decomposed and composed"),
         pytest.param(["jpg/p.1.jpg"], "p.1", "jpg/p.1.jpg", id="a dot in the name"),

@@ -8,7 +8,7 @@ import pytest
 
 from dsocr.data.prepare import prepare
 from dsocr.document import Item, Page, Skipped, SkipReason, Split
-from dsocr.formats.published import read_pairs
+from dsocr.formats.published import find_pairs, read_pairs
 from dsocr.formats.tables import find_tables
 from tests.data.making import pair, picture, write
 from tests.formats.reading import pages, read, skipped, texts
@@ -28,7 +28,38 @@ def test_texts_are_beside_their_images_or_in_a_folder_of_texts(tmp_path: Path) -
     pair(tmp_path / "sub", "b", "буква б", ending=".gt.txt")
     picture(tmp_path / "images" / "1_2_3.png")
     write(tmp_path / "words" / "1_2_3.txt", "слово", "utf-8-sig")
-    assert read_names(tmp_path) == ({"a": "transcribed", "images/1_2_3": "слово", "sub/b": "буква б"}, {})
+    expected = {"a": "transcribed", "images/1_2_3": "слово", "sub/b": "буква б"}
+    assert read_names(tmp_path) == (expected, {"a.txt": SkipReason.OTHER_LAYER})
+
+
+@pytest.mark.parametrize(
+    ("files", "expected", "reasons"),
+    [
+        pytest.param("a.nrm.png a.bin.png a.gt.txt", "a.nrm", ["other-image"], id="OCRopus: two images of a line"),
+        pytest.param("a.png a.BIN.png a.txt", "a", ["other-image"], id="the scan before its variants"),
+        pytest.param("a.png a.png.txt b.jpg b.jpg.gt.TXT", "a b", [], id="two endings"),
+        pytest.param("край.png краи\u0306.txt", "край", [], id="written by a Mac"),
+        pytest.param("A.PNG a.txt", "A", [], id="other case"),
+        pytest.param("A.png a.png a.txt", "a", ["no-transcription"], id="one of two is named exactly"),
+        pytest.param("A.png a.png a.txt A.txt", "A a", [], id="both are"),
+        pytest.param("A.png a.jpg Á.txt", "", ["no-transcription", "no-transcription", "no-image"], id="accents count"),
+        pytest.param("AB.png ab.png Ab.txt", "", [*["no-transcription"] * 2, "bad-source"], id="in doubt"),
+        pytest.param("a.png a.txt a.png.txt", "", ["bad-source", "other-layer", "other-layer"], id="two texts"),
+        pytest.param("x/a.png x/a.txt y/a.png", "x/a", ["no-transcription"], id="text of a folder with its own image"),
+        pytest.param("x/a.png y/a.png z/a.txt", "", [*["no-transcription"] * 2, "bad-source"], id="two folders"),
+        pytest.param("img/a.png masks/a.png z/a.txt", "img/a", ["no-transcription"], id="the folder of images"),
+    ],
+)
+def test_names_of_pairs_are_folded(tmp_path: Path, files: str, expected: str, reasons: list[str]) -> None:
+    for file in files.split(" "):
+        if file.lower().endswith("txt"):
+            write(tmp_path / file, "да")
+        else:
+            picture(tmp_path / file)
+    names, skipped = read_names(tmp_path)
+    assert sorted(names) == expected.split()
+    assert sorted(skipped.values()) == sorted(SkipReason[reason.upper().replace("-", "_")] for reason in reasons)
+    assert bool(find_pairs(tmp_path)) == (bool(expected) or SkipReason.BAD_SOURCE in skipped.values())
 
 
 def test_unpaired_files_are_reported(tmp_path: Path) -> None:

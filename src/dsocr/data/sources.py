@@ -19,7 +19,7 @@ from dsocr.data.dataset import SourceReport, count_example
 from dsocr.data.fetch import fetch_source, is_manifest
 from dsocr.document import Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds, main_type
 from dsocr.errors import ConfigError, DataError, option
-from dsocr.formats.format import Format
+from dsocr.formats.format import IMAGE_FOLDERS, Format
 from dsocr.formats.manifest import SourceIndex, plain
 from dsocr.formats.parquet import close_columns
 from dsocr.formats.tables import UNREAD_HINTS, require_readable_kind
@@ -104,7 +104,9 @@ def open_source(
             for image in exported:
                 link_or_copy(image.resolve(), folder / image.name)
             if exported:
-                items.append(Note(f"{len(exported)} images are from the folder above, {root.resolve().parent.name}"))
+                items.append(
+                    Note(f"{len(exported)} images are from the folder {exported[0].parent.name} beside or above")
+                )
             path = folder
         else:
             items += [_packed_inside(inner) for inner in unpack(source, folder / "source")]
@@ -155,13 +157,20 @@ def _collect(source: Path, files: list[Path], archives: list[Path], folder: Path
 
 
 def _images_above(root: Path, files: list[Path]) -> list[Path]:
-    """The images beside a folder of XML files that has none, as in `export/alto`, if they are called like its files."""
+    """The images of a folder of XML files that has none, by their names: beside it, or in a folder such as `../jpg`."""
     xml = [path for path in files if path.suffix.lower() == ".xml"]
     if not xml or any(path.suffix.lower() in IMAGE_SUFFIXES for path in files):
         return []
     stems = {stem for path in xml for stem in (image_stem(path), path.stem.casefold())}
-    above = sorted(path for path in root.resolve().parent.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
-    return [path for path in above if path.stem.casefold() in stems and path.is_file() and not path.is_symlink()]
+    parent = root.resolve().parent
+    siblings = [
+        path for path in sorted(parent.iterdir()) if path.name.lower() in IMAGE_FOLDERS and not path.is_symlink()
+    ]
+    for folder in (parent, *siblings):
+        images = [path for path in folder.glob("*") if path.suffix.lower() in IMAGE_SUFFIXES and not path.is_symlink()]
+        if named := [path for path in sorted(images) if path.stem.casefold() in stems and path.is_file()]:
+            return named
+    return []
 
 
 def _unwrapped(folder: Path) -> Path:

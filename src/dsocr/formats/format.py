@@ -40,7 +40,10 @@ LARGEST_COORDINATE = 1_000_000
 IMAGES = "images"
 """The folder of the images beside a table or a file of conversations."""
 
-_IMAGE_FOLDERS = ("images", "image", "img", "imgs", "jpg", "jpeg", "png", "tif", "tiff", "scans", "pages")
+IMAGE_FOLDERS = ("images", "image", "img", "imgs", "jpg", "jpeg", "png", "tif", "tiff", "scans", "pages")
+"""Names of folders that hold images, in lower case."""
+_VARIANTS = ("", "raw", "nrm", "dew", "bin")
+"""Endings of stems that OCRopus and Calamari give to images of the same line, the likest to the scan first."""
 _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif"}
 
 
@@ -133,15 +136,15 @@ class ImageFinder:
     def _by_stem(self) -> dict[str, list[Path]]:
         by_stem: dict[str, list[Path]] = defaultdict(list)
         for path in list_files(self.source, IMAGE_SUFFIXES):
-            by_stem[_fold(path.stem)].append(path)
+            by_stem[fold_name(divide_variant(path.stem)[0])].append(path)
         return by_stem
 
     def find(self, name: str, *, near: Path, folder: str = "") -> Path:
         """Return the image called `name`, as seen from the folder `near`.
 
         Folders of another machine are ignored, and the name may be percent-encoded. Prefers a file of exactly this name
-        over one that differs in case or suffix, one beside `near` over one farther away, and one in `folder` or a
-        folder with a usual name over any other. Raises DataError if there is none, or two equally good ones.
+        over one that differs in case, suffix or variant (`x.nrm.png`), one beside `near` over one farther away, and one
+        in `folder` or a folder with a usual name over any other. Raises DataError if there is none, or two alike.
         """
         spellings = list(dict.fromkeys((_without_foreign_folders(name), _without_foreign_folders(unquote(name)))))
         for spelling in spellings:
@@ -163,14 +166,16 @@ class ImageFinder:
         stem = sought.stem if sought.suffix.lower() in IMAGE_SUFFIXES else sought.name
         # Beside `near`, one level up, or in a folder below or beside; no farther away.
         distances = {near: 0, near.parent: 1}
-        for path in self._by_stem.get(_fold(stem), ()):
+        for path in self._by_stem.get(fold_name(divide_variant(stem)[0]), ()):
             parent = path.parent
             distance = distances.get(parent, 2 if parent.parent in distances else None)
-            if distance is not None and _compose(sought.parent.name) in {"", _compose(parent.name)}:
-                name, given = _compose(path.name), _compose(sought.name)
-                by_name = 0 if name == given else 1 if _fold(name) == _fold(given) else 2
+            if distance is not None and compose_name(sought.parent.name) in {"", compose_name(parent.name)}:
+                name, given = compose_name(path.name), compose_name(sought.name)
+                by_name = 0 if name == given else 1 if fold_name(name) == fold_name(given) else 2
+                if fold_name(path.stem) != fold_name(stem):
+                    by_name = 3 + divide_variant(path.stem)[1]
                 below = parent.name.lower()
-                by_folder = 0 if folder and below == folder.lower() else 1 if below in _IMAGE_FOLDERS else 2
+                by_folder = 0 if folder and below == folder.lower() else 1 if below in IMAGE_FOLDERS else 2
                 yield (by_name, distance, by_folder), path
 
 
@@ -181,13 +186,20 @@ def _without_foreign_folders(name: str) -> str:
     return path.rpartition("/")[2] if is_elsewhere else name
 
 
-def _compose(name: str) -> str:
+def compose_name(name: str) -> str:
     """A Mac writes й as two characters in file names, and other systems as one."""
     return unicodedata.normalize("NFC", name)
 
 
-def _fold(name: str) -> str:
-    return _compose(name).casefold()
+def fold_name(name: str) -> str:
+    """Return a name without the differences that people do not see, or do not mean."""
+    return compose_name(name).casefold()
+
+
+def divide_variant(stem: str) -> tuple[str, int]:
+    """Return the name of a line without the variant of its image, and the variant's rank."""
+    name, _, ending = stem.rpartition(".")
+    return (name, _VARIANTS.index(ending.lower())) if name and ending.lower() in _VARIANTS else (stem, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Images with a text each, in files of their own or as databases are published: pairs, IAM, HKR and RIMES.
 
-A pair is an image `x.png` with a text file `x.gt.txt` or `x.txt`, beside it or in a sibling folder (`words/x.txt`).
+A pair is an image `x.png` with a text file `x.gt.txt`, `x.txt` or `x.png.txt`, beside it or in a sibling folder
+(`words/x.txt`). Of the images of one line that OCRopus writes (`x.nrm.png`, `x.bin.png`), one is read.
 
 IAM: `lines.txt` (in `ascii/` or not), line images, and `forms.txt` for the writers. Lines marked `err` are kept: the
 mark is about word segmentation, not about the transcription. The text is the published one, with words and punctuation
@@ -17,7 +18,7 @@ evaluation is the test split; a validation split was never published, so papers 
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -26,7 +27,17 @@ from lxml import etree
 
 from dsocr.document import Item, Line, Note, Outline, Page, Region, Skipped, SkipReason, Split
 from dsocr.errors import DataError
-from dsocr.formats.format import LARGEST_COORDINATE, Columns, Format, SourceFile, read_files
+from dsocr.formats.format import (
+    IMAGE_FOLDERS,
+    LARGEST_COORDINATE,
+    Columns,
+    Format,
+    SourceFile,
+    compose_name,
+    divide_variant,
+    fold_name,
+    read_files,
+)
 from dsocr.formats.xml import find_xml, integer_attribute, parse_xml, source_line
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import head, read_json, read_text
@@ -197,15 +208,17 @@ def _outline(element: etree._Element) -> Outline | None:
     return Outline((known[0], known[1], known[2], known[3]))
 
 
-_ENDINGS = (".gt.txt", ".txt")
+_TEXT_ENDING = re.compile(r"(\.gt)?\.txt\Z", re.IGNORECASE)
 _DOCUMENTATION = frozenset({"readme", "license", "licence", "license-cc-by-4.0", "copying", "notice", "changelog"})
 
 
 def read_pairs(source: Path, columns: Columns | None = None) -> Iterator[Item]:
     """Read every image with its text; an image without a text, or a text without an image, is skipped."""
-    pairs, unpaired = _pair_files(source)
-    yield from unpaired
-    for image, text_file in pairs.items():
+    counterparts = _pair_files(source)
+    yield from (item for item in counterparts.values() if isinstance(item, Skipped))
+    for image, text_file in counterparts.items():
+        if isinstance(text_file, Skipped):
+            continue
         where = relative(text_file, source)
         try:
             line = Line(read_text(text_file), where)
@@ -216,42 +229,84 @@ def read_pairs(source: Path, columns: Columns | None = None) -> Iterator[Item]:
         yield Page(image, relative(image.with_suffix(""), source), where, (line,), split=split)
 
 
-def _pair_files(source: Path) -> tuple[dict[Path, Path], list[Skipped]]:
-    """Return image -> text file, and the files without a counterpart."""
-    texts = _texts_by_stem(source)
-    pairs, unpaired = {}, []
-    for image in list_files(source, IMAGE_SUFFIXES):
-        text_file = _nearest(image, texts.get(image.stem, []))
-        if text_file:
-            pairs[image] = text_file
+def find_pairs(source: Path, columns: Columns | None = None) -> list[Path]:
+    """List the images with a text, and the files whose counterpart is ambiguous, so that they are reported."""
+    counterparts = _pair_files(source).items()
+    return [path for path, item in counterparts if isinstance(item, Path) or item.reason is SkipReason.BAD_SOURCE]
+
+
+def _pair_files(source: Path) -> dict[Path, Path | Skipped]:
+    """Return image -> text file, and every other image or text with the reason why it is skipped.
+
+    A text is beside its image, or in a folder beside, if nothing in either folder has its text or image beside it.
+    """
+    images, texts = list_files(source, IMAGE_SUFFIXES), list_files(source, {".txt"})
+    counterparts: dict[Path, Path | Skipped] = {}
+    mixed: set[Path] = set()
+    for is_beside in (True, False):
+        groups: dict[tuple[Path, str], tuple[list[Path], list[Path]]] = defaultdict(lambda: ([], []))
+        for path in [*images, *texts]:
+            folder = path.relative_to(source).parent
+            if path.parent not in mixed:
+                key = folder if is_beside else folder.parent, fold_name(_line_name(path))
+                groups[key][path.suffix.lower() == ".txt"].append(path)
+        for same_images, same_texts in groups.values():
+            if same_images and same_texts:
+                counterparts |= _match(same_images, same_texts, source)
+                mixed.add(same_images[0].parent)
+    paired = set(counterparts.values())
+    for path in (path for path in [*images, *texts] if path not in counterparts and path not in paired):
+        where = relative(path, source)
+        if path.suffix.lower() != ".txt":
+            counterparts[path] = Skipped(SkipReason.NO_TRANSCRIPTION, where, "no text file has its name")
+        elif _line_name(path).lower() not in _DOCUMENTATION:
+            counterparts[path] = Skipped(SkipReason.NO_IMAGE, where, "no image has its name")
+    return {path: counterparts[path] for path in [*images, *texts] if path in counterparts}
+
+
+def _line_name(path: Path) -> str:
+    """Return the name of a line without the endings of its image or text."""
+    name = _TEXT_ENDING.sub("", path.name) if path.suffix.lower() == ".txt" else path.name
+    is_image = PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES
+    return divide_variant(PurePosixPath(name).stem if is_image else name)[0]
+
+
+def _match(images: Sequence[Path], texts: Sequence[Path], source: Path) -> dict[Path, Path | Skipped]:
+    """Return the text of each image that has one, of those whose names are alike, and the ones in doubt."""
+    items: dict[Path, Path | Skipped] = {}
+    taken: dict[Path, list[Path]] = defaultdict(list)
+    for text in texts:
+        ranks = {image: (image.parent.name.lower() not in IMAGE_FOLDERS, _difference(image, text)) for image in images}
+        alike = [image for image in images if ranks[image] == min(ranks.values())]
+        if len({(image.parent, compose_name(_line_name(image))) for image in alike}) > 1:
+            names = " and ".join(relative(image, source) for image in alike)
+            message = f"more than one image could be that of the text: {names}"
+            items[text] = Skipped(SkipReason.BAD_SOURCE, relative(text, source), message)
         else:
-            where = relative(image, source)
-            unpaired.append(Skipped(SkipReason.NO_TRANSCRIPTION, where, "no text file has its name"))
-    # A text that was passed over for a better one of the same name is not reported.
-    stems = {image.stem for image in pairs}
-    for stem, files in texts.items():
-        if stem not in stems and stem.lower() not in _DOCUMENTATION:
-            unpaired += [
-                Skipped(SkipReason.NO_IMAGE, relative(file, source), "no image has its name") for file in files
-            ]
-    return pairs, unpaired
+            taken[min(alike, key=lambda image: divide_variant(image.stem)[1])].append(text)
+    for image, candidates in taken.items():
+        is_other = {text: (".gt." not in text.name.lower(), _difference(image, text)) for text in candidates}
+        best = [text for text in candidates if is_other[text] == min(is_other.values())]
+        names = " and ".join(relative(text, source) for text in best)
+        message = f"more than one text could be that of the image: {names}"
+        items[image] = best[0] if len(best) == 1 else Skipped(SkipReason.BAD_SOURCE, relative(image, source), message)
+        for text in candidates:
+            if items[image] != text:
+                message = f"the text of {relative(image, source)} is {names}"
+                items[text] = Skipped(SkipReason.OTHER_LAYER, relative(text, source), message)
+    for image in images:
+        same = (other for other in taken if other.with_name(_line_name(other)) == image.with_name(_line_name(image)))
+        if image not in taken and (other := next(same, None)):
+            message = f"{relative(other, source)} shows the same line"
+            items[image] = Skipped(SkipReason.OTHER_IMAGE, relative(image, source), message)
+    return items
 
 
-def _texts_by_stem(source: Path) -> dict[str, list[Path]]:
-    texts: dict[str, list[Path]] = {}
-    for path in list_files(source, {".txt"}):
-        ending = next(ending for ending in _ENDINGS if path.name.lower().endswith(ending))
-        texts.setdefault(path.name[: -len(ending)], []).append(path)
-    return texts
-
-
-def _nearest(image: Path, texts: list[Path]) -> Path | None:
-    """Return the text beside the image, `.gt.txt` before `.txt`; else the only one in a sibling folder."""
-    beside = [text for text in texts if text.parent == image.parent]
-    if beside:
-        return min(beside, key=lambda text: not text.name.lower().endswith(_ENDINGS[0]))
-    near = [text for text in texts if text.parent.parent == image.parent.parent]
-    return near[0] if len(near) == 1 else None
+def _difference(image: Path, text: Path) -> int:
+    """Rank how a text is named: as its image, but for the endings of both, or but for case and composed letters."""
+    if _TEXT_ENDING.sub("", text.name) in {image.name, image.stem}:
+        return 0
+    return 1 if compose_name(_line_name(text)) == compose_name(_line_name(image)) else 2
 
 
 FORMATS = (
@@ -267,7 +322,7 @@ FORMATS = (
     Format(
         name="pairs",
         title="images with a text file",
-        find=lambda source, _: list(_pair_files(source)[0]),
+        find=find_pairs,
         read=read_pairs,
         example="lines -o data/mine --page '(.+)_'",
     ),
