@@ -130,7 +130,6 @@ def test_rows_with_outlines_on_one_image_are_its_lines(tmp_path: Path) -> None:
         "раз\t10,10 61,31\t10,10 60,10 60,30 10,30\t10,25 60,25\t",
         "два\t5,8 70,40\t\t\t",
         "три\t\t10,10 60,10 60,30 10,30\t\t",
-        "весь\t\t\t\t",
         "другой\t5,8 70,40\t\t\tдругое",
     )
     polygon = ((10, 10), (60, 10), (60, 30), (10, 30))
@@ -140,28 +139,20 @@ def test_rows_with_outlines_on_one_image_are_its_lines(tmp_path: Path) -> None:
             ("два", Outline((5, 8, 70, 40))),
             ("три", Outline((10, 10, 61, 31), polygon)),
         ],
-        [("весь", None)],
         [("другой", Outline((5, 8, 70, 40)))],
     ]
 
 
-@pytest.mark.parametrize(
-    ("bbox", "name"),
-    [
-        pytest.param("10,10,50,20", "t.tsv", id="another notation"),
-        pytest.param("[10, 10, 61, 31]", "t.tsv", id="JSON"),
-        pytest.param("10 10 61 31", "t.tsv", id="no commas"),
-        pytest.param("10,10 61,31", "metadata.tsv", id="where an imagefolder's sample was cut"),
-    ],
-)
-def test_outlines_of_others_are_not_read(tmp_path: Path, bbox: str, name: str) -> None:
-    assert lines_of(tmp_path, f"раз\t{bbox}\t\t\t", name=name) == [[("раз", None)]]
+def test_an_outline_of_an_imagefolder_is_where_its_sample_was_cut(tmp_path: Path) -> None:
+    assert lines_of(tmp_path, "раз\t10,10 61,31\t\t\t", name="metadata.tsv") == [[("раз", None)]]
 
 
-def test_outlines_that_are_asked_for_must_be_readable(tmp_path: Path) -> None:
-    rows = "a.png\tраз\t10,10 61,31\t\t\t\na.png\tдва\t10,10,50,20\t\t\t\n"
-    items = table(tmp_path, "t.tsv", OUTLINED + rows, {"bbox": "bbox"})
-    assert (skipped(items), texts(items)) == ([(SkipReason.BAD_SOURCE, "t.tsv:3")], ["раз"])
+def test_a_box_in_an_unknown_notation_and_a_missing_one_are_skipped(tmp_path: Path) -> None:
+    rows = ("раз\t10,10 61,31\t\t\t", "два\t10,10,50\t\t\t", "три\t\t\t\t")
+    items = table(tmp_path, "t.tsv", OUTLINED + "".join(f"a.png\t{row}\n" for row in rows))
+    assert skipped(items) == [(SkipReason.BAD_SOURCE, "t.tsv:3"), (SkipReason.NO_OUTLINE, "t.tsv:4")]
+    assert [[line.text for line in page.skipped] for page in pages(items)] == [["два"]]
+    assert texts(items) == ["раз"]
 
 
 AWKWARD = ['he said "yes"', "two\nlines", "a\ttab", '"quoted"', "plain, with comma", "ё"]

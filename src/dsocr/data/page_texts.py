@@ -95,8 +95,8 @@ def _read_file(path: Path, where: str, columns: Mapping[str, str]) -> Iterator[P
     if suffix in _TABLES:
         roles, rows = open_table(path, columns)
         for number, cells in rows:
-            name = Path(cells[roles["image"]].replace("\\", "/")).stem
-            yield PageText(mark_struck(cells[roles["text"]]), f"{where}:{number}", name)
+            name = Path(cells.get(roles["image"], "").replace("\\", "/")).stem
+            yield PageText(mark_struck(cells.get(roles["text"], "")), f"{where}:{number}", name)
     elif suffix in PDF_SUFFIXES:
         yield from _numbered(page_texts(path), where)
     elif suffix == ".xml":

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,8 +17,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dsocr.document import Box, Item, Line, Note, Outline, Page, Point, Skipped, SkipReason, format_points, parse_points
+from dsocr.document import Box, Item, Line, Note, Outline, Page, Point, Skipped, SkipReason, bounds, format_points
 from dsocr.errors import DataError, option
+from dsocr.formats.boxes import BOX_HINT, MEANINGS, SIDES, Notation, Shape, decide_notation, parse_shape
 from dsocr.formats.delimited import DELIMITERS, is_image, split_rows
 from dsocr.formats.format import (
     IMAGES,
@@ -63,7 +64,9 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "page": ("page", "page_id", "page_image", "source_img", "source_image"),
     "document": ("document", "document_id", "doc"),
     "split": ("split", "stage", "subset", "set"),
-    **{role: (role,) for role in OUTLINE_ROLES},
+    "bbox": ("bbox", "bbox_xyxy", "bbox_xywh", "bounding_box", "box", "coords", "coordinates", "рамка", "координаты"),
+    "polygon": ("polygon", "points", "segmentation", "outline"),
+    "baseline": ("baseline",),
 }
 USUAL_NAMES |= {role: USUAL_NAMES[role] + names for role, names in _RUSSIAN_NAMES.items()}
 """Role -> usual column names, the most usual first."""
@@ -74,13 +77,6 @@ _CORRECTION_NAMES = {"id": ("id", "source"), "text": ("correction", "wrong", "te
 COLUMNS_HINT = f"say which is which, e.g. {option('columns', {'image': 'scan', 'text': 'words'})}"
 
 _TSV_COLUMNS = ("image", "text", "writer", "page", "document", "split", "bbox", "polygon", "baseline")
-_POINT = r"-?\d{1,7},-?\d{1,7}"
-_NOTATIONS = {
-    "bbox": re.compile(rf"{_POINT} {_POINT}"),
-    "polygon": re.compile(rf"{_POINT}(?: {_POINT})*"),
-    "baseline": re.compile(rf"{_POINT}(?: {_POINT})*"),
-}
-
 _FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 """How a cell begins that spreadsheets take for a formula, and one that would be mistaken for its escaped form."""
 
@@ -163,6 +159,9 @@ def open_table(
     header, rows = read_rows(path, columns, skip=skip, remark=remark)
     roles = guess_roles(header, columns)
     require_roles(roles, columns, header, path)
+    if not {"bbox", "polygon"} & roles.keys() and (sides := _side_columns(header)):
+        rows = [(number, _join_sides(cells, sides)) for number, cells in rows]
+        header, roles["bbox"] = [*header, "bbox"], "bbox"
     values = {name: {cells.get(name, "").strip() for _, cells in rows} - {""} for name in header}
     for column in header if "split" not in roles else ():
         splits = set(map(parse_split, values[column]))
@@ -170,14 +169,27 @@ def open_table(
             roles["split"] = column
             break
     for role in OUTLINE_ROLES:
-        # A guessed column in another notation has another meaning. Each image of an imagefolder, which `metadata`
-        # describes, is a sample: its outline is where on a page it was cut.
+        # Each image of an imagefolder, which `metadata` describes, is a sample: its outline is where it was cut.
         if role in roles and role not in columns:
             cells = values[roles[role]]
-            is_notation = cells and all(_NOTATIONS[role].fullmatch(cell) for cell in cells)
-            if not is_notation or path.stem.lower() == "metadata":
+            is_sure = cells and roles[role].lower() in {"bbox", "polygon"}
+            is_origin = path.stem.lower() == "metadata" and len(values[roles["image"]]) == len(rows)
+            if is_origin or not (is_sure or any(map(parse_shape, cells))):
                 del roles[role]
     return roles, rows
+
+
+def _side_columns(header: Sequence[str]) -> dict[str, str]:
+    """Return side -> column for boxes with a column for each number, such as `x`, `y`, `width` and `height`."""
+    columns = {name.strip().lower().replace("_", ""): name for name in header}
+    sides = next((sides for sides in SIDES if columns.keys() >= set(sides)), ())
+    return {side: columns[side] for side in sides}
+
+
+def _join_sides(cells: Mapping[str, str], sides: Mapping[str, str]) -> dict[str, str]:
+    values = {side: cells.get(column, "").strip().replace(",", ".") for side, column in sides.items()}
+    box = "; ".join(f"{side}: {value}" for side, value in values.items()) if any(values.values()) else ""
+    return {name: cell for name, cell in cells.items() if name not in sides.values()} | {"bbox": box}
 
 
 def guess_roles(
@@ -221,22 +233,47 @@ def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
         yield Note(f"{file.where}: read are {used}; other columns: {', '.join(map(repr, sorted(others)))}")
     if (split := roles.get("split")) and split not in {*columns.values(), *USUAL_NAMES["split"]}:
         yield Note(f"the column {split!r} of {file.where} is read as the split")
+    pages = [_read_row(file, roles, row) for row in rows]
+    notation = None
+    if column := roles.get("bbox"):
+        boxes = [(page.image, page.columns.get(column, "")) for page in pages if isinstance(page, Page)]
+        if notation := decide_notation(column, boxes):
+            yield Note(f"the boxes in the column {column!r} of {file.where} are {MEANINGS[notation]}")
+    yield from _join_lines(pages, roles, notation)
+
+
+def _join_lines(pages: Iterable[Page | Skipped], roles: Mapping[str, str], notation: Notation | None) -> Iterator[Item]:
+    """Make one page of rows with outlines on one image, if they agree otherwise."""
     line_columns = {column for role, column in roles.items() if role in {"text", *OUTLINE_ROLES}}
     items: list[Item] = []
-    places: dict[object, int] = {}
-    for row in rows:
-        item = _read_row(file, roles, row)
-        if isinstance(item, Page) and item.lines[0].outline is not None:
-            shared = tuple((name, cell) for name, cell in item.columns.items() if name not in line_columns)
-            place = places.setdefault((item.image, shared), len(items))
-            if place < len(items) and isinstance(page := items[place], Page):
-                items[place] = replace(page, lines=(*page.lines, *item.lines))
-                continue
-        items.append(item)
-    yield from items
+    places: dict[tuple[Path, object], int] = {}
+    for page in pages:
+        if isinstance(page, Page):
+            try:
+                outline = _parse_outline(page.columns, roles, notation)
+            except DataError as error:
+                items.append(Skipped(SkipReason.BAD_SOURCE, page.where, error.message))
+                page = replace(page, lines=(), skipped=page.lines)
+            else:
+                page = replace(page, lines=(replace(page.lines[0], outline=outline),))
+            if page.skipped or outline:
+                shared = tuple((name, cell) for name, cell in page.columns.items() if name not in line_columns)
+                place = places.setdefault((page.image, shared), len(items))
+                if place < len(items) and isinstance(first := items[place], Page):
+                    lines, skipped = (*first.lines, *page.lines), (*first.skipped, *page.skipped)
+                    items[place] = replace(first, lines=lines, skipped=skipped)
+                    continue
+        items.append(page)
+    outlined = {image for image, _ in places}
+    for item in items:
+        if isinstance(item, Page) and item.image in outlined and item.lines and not item.lines[0].outline:
+            yield Skipped(SkipReason.NO_OUTLINE, item.where, "other rows have outlines on its image")
+        else:
+            yield item
 
 
 def _read_row(file: SourceFile, roles: Mapping[str, str], row: Row) -> Page | Skipped:
+    """Return the image of a row with its text, without the outline."""
     number, cells = row
     where = f"{file.where}:{number}"
     values = {role: cells.get(column, "").strip() for role, column in roles.items()}
@@ -245,10 +282,6 @@ def _read_row(file: SourceFile, roles: Mapping[str, str], row: Row) -> Page | Sk
     page = file.find_page(values["image"], where, folder=file.path.stem, **row_details(values, cells))
     if isinstance(page, Skipped):
         return page
-    try:
-        outline = _parse_outline(values)
-    except DataError as error:
-        return Skipped(SkipReason.BAD_SOURCE, where, error.message)
     if "split" in values:
         split = parse_split(values["split"])
     else:
@@ -256,7 +289,7 @@ def _read_row(file: SourceFile, roles: Mapping[str, str], row: Row) -> Page | Sk
         split = parse_split(file.path.stem) or next(filter(None, in_folders), None)
     text = cells.get(roles["text"], "")
     struck = text.struck if isinstance(text, SheetCell) else ()
-    return replace(page, lines=(Line(text, where, outline, struck=struck),), split=split)
+    return replace(page, lines=(Line(text, where, struck=struck),), split=split)
 
 
 def row_details(values: Mapping[str, str], cells: Mapping[str, str]) -> dict[str, Any]:
@@ -264,24 +297,30 @@ def row_details(values: Mapping[str, str], cells: Mapping[str, str]) -> dict[str
     return {name: values.get(name) or None for name in ("writer", "page", "document")} | {"columns": cells}
 
 
-def _parse_outline(values: Mapping[str, str]) -> Outline | None:
-    """Parse the outline in a row's values, by role; None if there is none, DataError for another notation."""
-    cells = {role: values[role] for role in OUTLINE_ROLES if values.get(role)}
-    for role, cell in cells.items():
-        if not _NOTATIONS[role].fullmatch(cell):
-            raise DataError(f"the {role} {cell[:60]!r} is not written `x,y x,y`", code="coordinates-invalid")
-    polygon, baseline = parse_points(cells.get("polygon")), parse_points(cells.get("baseline"))
-    if box := parse_box(cells.get("bbox", "")):
-        return Outline(box, polygon if len(polygon) >= 3 else (), baseline)
-    return Outline.of_polygon(polygon, baseline) if polygon else None
+def _parse_outline(cells: Mapping[str, str], roles: Mapping[str, str], notation: Notation | None) -> Outline | None:
+    """Parse the outline in a row; None if it has none, DataError for an unknown notation."""
+    shapes: dict[str, Shape] = {}
+    for role in OUTLINE_ROLES:
+        if cell := cells.get(roles.get(role, ""), "").strip():
+            shape = parse_shape(cell)
+            if not shape or (role != "baseline" and shape.notation != "points" and not shape.box(notation)):
+                message = f"the {roles[role]} {cell[:60]!r} is no {role} in pixels, such as {BOX_HINT}"
+                raise DataError(message, code="coordinates-invalid")
+            shapes[role] = shape
+    baseline = shapes["baseline"].points if "baseline" in shapes else ()
+    polygon = shapes["polygon"].points if "polygon" in shapes and shapes["polygon"].notation == "points" else ()
+    shape = shapes.get("bbox") or shapes.get("polygon")
+    if shape and (box := shape.box(notation)):
+        return Outline(box, polygon, baseline)
+    if shape:
+        return Outline.of_polygon(shape.points, baseline)
+    return Outline(bounds(baseline), (), baseline) if baseline else None
 
 
 def parse_box(cell: str) -> Box | None:
     """Parse a box written `left,top right,bottom`; None if it is empty or in another notation."""
-    if not _NOTATIONS["bbox"].fullmatch(cell):
-        return None
-    (left, top), (right, bottom) = parse_points(cell)
-    return left, top, right, bottom
+    shape = parse_shape(cell)
+    return shape.box() if shape else None
 
 
 def read_rows(
@@ -304,9 +343,11 @@ def read_rows(
     text = read_text(path)
     Budget().take(path, elements=sum(map(text.count, "\n,\t;|")))
     if suffix == ".jsonl":
-        lines = enumerate(text.split("\n"), start=1)
-        rows: list[Row] = [(number, _json_cells(line, number, path)) for number, line in lines if line.strip()]
-        return list(_first(rows, path)), rows
+        outlines = {columns.get(role, name).lower() for role in OUTLINE_ROLES for name in USUAL_NAMES[role]}
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        rows: list[Row] = [(number, _json_cells(line, number, path, outlines)) for number, line in lines]
+        _first(rows, path)
+        return list(dict.fromkeys(name for _, cells in rows for name in cells)), rows
 
     def find_places(cells: list[str]) -> tuple[int, int] | None:
         numbered = [str(place) for place in range(1, len(cells) + 1)]
@@ -373,15 +414,19 @@ def _is_header(cells: list[str], columns: Columns) -> bool:
     return not any(map(is_image, cells))
 
 
-def _json_cells(line: str, number: int, path: Path) -> dict[str, str]:
-    """Return the strings and numbers of a row; nested values have no role."""
+def _json_cells(line: str, number: int, path: Path, outlines: Collection[str]) -> dict[str, str]:
+    """Return the strings and numbers of a row, and its outlines; other nested values have no role."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"line {number} is not JSON: {error}", code="not-json", where=path) from error
     if not isinstance(row, dict):
         raise DataError(f"line {number} is not a JSON object", code="annotation-invalid", where=path)
-    return {key: str(value) for key, value in row.items() if isinstance(value, str | int | float)}
+    return {
+        key: str(value) if isinstance(value, str | int | float) else json.dumps(value)
+        for key, value in row.items()
+        if isinstance(value, str | int | float) or (value and key.lower() in outlines)
+    }
 
 
 def require_readable_kind(path: Path) -> None:
