@@ -460,10 +460,17 @@ SELECTORS: list[tuple[Json, Any, int]] = [
     (svg('<path d="m60 100c9 9 9 9 400 0v40h-400z"/>'), AREA, 4),
     (svg("<polygon points='60,100 460,100 460,140'/>"), AREA, 3),
     (svg("<rect x='60' y='100' width='400' height='40'/>"), AREA, 4),
+    (svg("<path d='M60,100 h100 v40 h-100z m300,0 h100 v40 h-50z'/>"), AREA, 0),
+    (svg("<polygon points='60,100 90,100 90,140'/><polygon points='400,120 460,100 460,140'/>"), AREA, 0),
     (CHOICE, AREA, 3),
 ]
 """A selector, and the box and the number of corners of the outline."""
-NO_LINES = [svg("<path d='M 1e999,0 L 2,2 L 3,3'/>"), {"type": "PointSelector", "x": 1, "y": 2}, fragment("t=1,2")]
+NO_LINES = [
+    svg("<rect x='6' y='1' width='4' height='4' transform='scale(2)'/>"),
+    svg("<path d='M 1e999,0 L 2,2 L 3,3'/>"),
+    {"type": "PointSelector", "x": 1, "y": 2},
+    fragment("t=1,2"),
+]
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -483,7 +490,46 @@ def test_selectors(archive: Archive, version: int) -> None:
         url = archive.add("/m", manifest2(canvas2(1, body, otherContent=[{"@id": "{url}/list"}])))
     root, index = fetch(url)
     assert lines_of(root) == [("слово", box, corners) for _, box, corners in SELECTORS]
-    assert ": 3 " in index.notes[0]
+    assert ": 4 " in index.notes[0]
+
+
+def body(text: str, format_: str | None = "text/plain", **more: Any) -> Json:
+    return {"type": "TextualBody", "value": text, "format": format_, **more}
+
+
+WHOLE = "0,0,600,800"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "texts", "notes"),
+    [
+        pytest.param(
+            [(body("<p>а,<br/>\nб</p><p>в&amp;<b>г</b></p>", "text/html"), WHOLE)], ["а,\nб\nв&г"], 0, id="HTML"
+        ),
+        pytest.param([(body("<p>а<br>б</p>", None), WHOLE)], ["а\nб"], 0, id="HTML without a format"),
+        pytest.param([(body("<td>а</td><td>б</td><!-- в --><style>г", "text/html"), WHOLE)], ["а б"], 0, id="a table"),
+        pytest.param([(body("а < б\nв"), WHOLE)], ["а < б\nв"], 0, id="plain"),
+        pytest.param([(body("а"), WHOLE), (body("б"), "")], ["а\nб"], 0, id="lines on the whole canvas"),
+        pytest.param([(body("а"), "percent:1,1,98,98"), (body("б"), "9,9,90,20")], ["б"], 1, id="a page and a line"),
+        pytest.param([([body("а"), body("б", purpose="tagging")], "9,9,90,20")], ["а"], 0, id="a tag beside the text"),
+        pytest.param([([body("а"), body("б", language="fr")], "9,9,90,20")], [], 1, id="two texts"),
+    ],
+)
+def test_texts_of_pages_and_html_keep_their_breaks(
+    archive: Archive, annotations: list[tuple[Any, str]], texts: list[str], notes: int
+) -> None:
+    page = texts3(*(("", box) for _, box in annotations))
+    for item, (content, box) in zip(page["items"], annotations, strict=True):
+        item |= {"body": content} | ({} if box else {"target": "{url}/canvas/1"})
+    root, index = fetch(archive.add("/m", manifest3(canvas3(1, image(archive, "s"), annotations=[page]))))
+    assert [line.text for path in root.glob("**/*.xml") for line in parse_xml_page(path).lines] == texts
+    assert len(index.notes) == notes
+
+
+def test_two_lists_of_texts_of_a_page_are_not_mixed(archive: Archive) -> None:
+    pages = [texts3(("original", WHOLE)), texts3(("translation", WHOLE))]
+    root, index = fetch(archive.add("/m", manifest3(canvas3(1, image(archive, "s"), annotations=pages))))
+    assert (list(root.glob("**/*.xml")), len(index.notes)) == ([], 1)
 
 
 def test_what_is_no_line_is_omitted_and_counted(archive: Archive) -> None:
@@ -509,7 +555,7 @@ def test_what_is_no_line_is_omitted_and_counted(archive: Archive) -> None:
     archive.add("/404", {"type": "AnnotationPage", "items": []})
     root, index = fetch(url)
     assert [text for text, _, _ in lines_of(root)] == ["a line", "the last"]
-    assert [note.partition(": ")[2][:2] for note in index.notes] == ["1 "] * 3
+    assert [note.partition(": ")[2][:2] for note in index.notes] == ["1 "] * 4
 
 
 def test_annotations_that_are_none_leave_the_page_and_are_asked_for_again(archive: Archive) -> None:

@@ -68,6 +68,8 @@ _MAX_ANNOTATION_PAGES = 100
 _CONTENT_KEYS = ("items", "sequences", "manifests", "collections", "members", "first")
 """Keys of a manifest or collection that is there whole, not only its address."""
 _SHOWN_REASONS = 3
+_READING = 2
+"""Changes when annotations are read otherwise, so that sources fetched before are fetched again."""
 _JSON = "application/ld+json, application/json;q=0.9, */*;q=0.1"
 _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp", "GIF": ".gif", "JPEG2000": ".jp2"}
 _NOT_SUPPORTED = frozenset({400, 404, 405, 406, 410, 414, 415, 422, 501})
@@ -101,7 +103,8 @@ def fetch_source(
     """
     address = web_address(source)
     raw = None if address else Budget(size=_MAX_DOCUMENT).read(source)
-    key = f"{address or hashlib.sha256(raw or b'').hexdigest()}\n{options.size}\n{options.group}\n{options.texts}"
+    name = address or hashlib.sha256(raw or b"").hexdigest()
+    key = f"{_READING} {name}\n{options.size}\n{options.group}\n{options.texts}"
     root = cache_path("sources") / hashlib.sha256(key.encode()).hexdigest()[:20]
     if raw is not None and _METS.search(raw[:65536]):
         pages = parse_mets(raw, str(source)).pages
@@ -337,6 +340,8 @@ class _Fetcher:
         target = image.with_suffix(".xml")
         lines, omitted = read_lines(self._annotation_pages(page), page, size)
         self.notes += [f"{where}: {message}" for message in omitted]
+        if len(page.texts) > (0 if lines else 1):
+            self.notes.append(f"{where}: of its texts, only {'annotations are' if lines else 'the first file is'} read")
         if lines:
             document, _ = page_document(Page(image, image.stem, where, tuple(lines), size))
             _write_whole(target, serialize(document))

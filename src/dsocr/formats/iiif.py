@@ -4,17 +4,18 @@ Annotations hold the texts of lines, each with a box (`xywh`) or a polygon (SVG)
 those of the image only by chance.
 """
 
-import html
 import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
-from dsocr.document import Line, Outline, Page, Point, ProcessingStep
+from dsocr.document import Line, Outline, Page, Point, ProcessingStep, bounds
 from dsocr.errors import DataError
 from dsocr.formats.format import LARGEST_COORDINATE, Format, stated_size
 from dsocr.formats.manifest import (
@@ -39,6 +40,10 @@ _ARGUMENTS = {"M": 2, "L": 2, "T": 2, "H": 1, "V": 1, "Q": 4, "S": 4, "C": 6, "A
 """Numbers of each command of an SVG path; the last two are where it ends."""
 _TRANSCRIBING = ("supplementing", "transcribing")
 _MAX_POINTS = 5000
+_WHOLE = 0.95
+"""Share of both sides of an image from which a box is the whole image."""
+_BLOCKS = re.compile(r"[bh]r|lb|p|div|li|[uod]l|d[dt]|tr|table|pre|blockquote|section|h[1-6]")
+_HTML = re.compile(r"</?(?:p|br|div|span)\b[^<>]*>", re.IGNORECASE)
 
 
 def is_iiif(document: object) -> bool:
@@ -276,7 +281,7 @@ def _fragment_part(fragment: str, size: tuple[int, int] | None) -> Part | None:
 
 
 def _target(target: object) -> tuple[str, list[str]]:
-    """Return the canvas of a target and the values of its selectors: fragments and SVG."""
+    """Return the canvas of a target and its selectors: fragments, SVG, or the types of others."""
     target = next(iter(_list(target)), None)
     if isinstance(target, str):
         canvas, _, fragment = target.partition("#")
@@ -288,7 +293,7 @@ def _target(target: object) -> tuple[str, list[str]]:
     selectors = _dicts(target.get("selector"))
     for selector in list(selectors):  # version 2 chooses between a box and a drawing
         selectors += _dicts(selector.get("default")) + _dicts(selector.get("item"))
-    values = [str(selector.get("value") or selector.get("chars") or "") for selector in selectors]
+    values = [str(selector.get("value") or selector.get("chars") or _type(selector)) for selector in selectors]
     return canvas, [value for value in (fragment, *values) if value]
 
 
@@ -297,47 +302,90 @@ def read_lines(
 ) -> tuple[list[Line], list[str]]:
     """Return the lines that annotations describe, in pixels of the image of this size, and counts of the rest.
 
-    Texts of words, paragraphs and pages are left out where lines are marked as such.
+    Texts of words, paragraphs and pages are left out where lines are marked as such. Where all texts are of the whole
+    canvas, they are one text without an outline, divided by line breaks.
     """
     part = page.shown_part(size)
     lines: list[tuple[str, Line]] = []
+    whole: dict[int, list[Line]] = {}
     omitted: Counter[str] = Counter()
-    for annotated in annotation_pages:
+    for number, annotated in enumerate(annotation_pages):
         for annotation in _dicts(annotated.get("items")) + _dicts(annotated.get("resources")):
             motivations = " ".join(str(motivation) for motivation in _list(annotation.get("motivation")))
             is_painting = "sc:painting" in motivations and "resource" in annotation
             if not is_painting and not any(word in motivations for word in _TRANSCRIBING):
+                omitted["annotations are not transcriptions by their motivation"] += 1
                 continue
-            text = _text(annotation.get("body") or annotation.get("resource"))
-            canvas, selectors = _target(annotation.get("target") or annotation.get("on"))
+            text = _text(annotation.get("body") or annotation.get("resource") or {"value": annotation.get("bodyValue")})
+            targets = _list(annotation.get("target") or annotation.get("on"))
+            canvas, selectors = _target(targets)
             outline = _outline(selectors, page.size, part, size)
+            kind = str(annotation.get("textGranularity", ""))
             if text is None:
-                omitted["annotations have their text elsewhere"] += 1
+                omitted["annotations have their text elsewhere, or several texts"] += 1
             elif canvas and canvas.partition("://")[2] != page.id.partition("#")[0].partition("://")[2]:
                 omitted["annotations are of another canvas"] += 1
-            elif outline is None:
-                omitted["texts have no box on the page"] += 1
+            elif len(targets) != 1 or (outline is None and (selectors or not canvas)):
+                omitted["texts have no box on the page, or several"] += 1
+            elif kind not in {"word", "glyph"} and (outline is None or _is_whole(outline, size)):
+                whole.setdefault(number, []).append(Line(text, f"{page.id}#whole"))
             else:
-                where = f"{page.id}#{len(lines) + 1}"
-                lines.append((str(annotation.get("textGranularity", "")), Line(text, where, outline)))
+                lines.append((kind, Line(text, f"{page.id}#{len(lines) + 1}", outline)))
     kinds = {kind for kind, _ in lines}
     line_kinds = {"line"} if "line" in kinds else kinds - {"word", "glyph", "block", "paragraph", "page"}
     omitted["texts are not of lines"] += sum(kind not in line_kinds for kind, _ in lines)
+    read = [line for kind, line in lines if kind in line_kinds]
+    if len(whole) == 1 and not read:
+        texts = next(iter(whole.values()))
+        read = [replace(texts[0], text="\n".join(line.text for line in texts if line.text))]
+    else:
+        message = "texts are of the whole page, which has texts of lines or several lists of texts"
+        omitted[message] += sum(map(len, whole.values()))
     messages = [f"{count} {problem}" for problem, count in omitted.items() if count]
-    return [line for kind, line in lines if kind in line_kinds], messages
+    return read, messages
+
+
+def _is_whole(outline: Outline, size: tuple[int, int]) -> bool:
+    left, top, right, bottom = outline.box
+    return right - left >= _WHOLE * size[0] and bottom - top >= _WHOLE * size[1]
+
+
+class _Html(HTMLParser):
+    """Collects the text of HTML, with a line break at each block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        """Begin a block or a cell."""
+        self.parts.append("\n" if _BLOCKS.fullmatch(tag) else " " if tag in {"td", "th"} else "")
+
+    def handle_endtag(self, tag: str) -> None:
+        """End a block or a cell."""
+        self.handle_starttag(tag, None)
+
+    def handle_data(self, data: str) -> None:
+        """Add a text, where line breaks are spaces."""
+        if self.cdata_elem is None:  # scripts and styles
+            self.parts.append(re.sub(r"\s+", " ", data))
 
 
 def _text(body: object) -> str | None:
-    """Return the text in an annotation's bodies; None if it is not in them."""
-    for entry in _list(body):
-        if not isinstance(entry, dict):
-            continue
-        text = entry.get("value", entry.get("chars"))
-        if isinstance(text, str):
-            if "html" in str(entry.get("format", "")):
-                text = html.unescape(re.sub(r"<[^<>]*>", "", text))
-            return replace_forbidden(" ".join(text.split()))
-    return None
+    """Return the text in an annotation's bodies but for tags and comments; None if they have none, or several."""
+    texts = set()
+    for entry in _dicts(body):
+        text, purpose = entry.get("value", entry.get("chars")), str(entry.get("purpose", ""))
+        is_other = _type(entry) == "Tag" or (purpose and not any(word in purpose for word in _TRANSCRIBING))
+        if isinstance(text, str) and not is_other:
+            if "html" in str(entry.get("format") or ("html" if _HTML.search(text) else "")):
+                parser = _Html()
+                parser.feed(text)
+                parser.close()
+                text = "".join(parser.parts)
+            lines = (" ".join(line.split()) for line in text.splitlines())
+            texts.add(replace_forbidden("\n".join(filter(None, lines))))
+    return texts.pop() if len(texts) == 1 else None
 
 
 def _outline(
@@ -349,9 +397,10 @@ def _outline(
         return round((x - part[0]) * across), round((y - part[1]) * down)
 
     for selector in selectors:
-        corners = _svg_points(selector) if "<" in selector else []
-        if len(corners) >= 3:
-            return Outline.of_polygon(tuple(place(x, y) for x, y in corners))
+        shapes = _svg_shapes(selector) if "<" in selector else []
+        corners = tuple(place(x, y) for shape in shapes for x, y in shape)
+        if corners:
+            return Outline.of_polygon(corners) if len(shapes) == 1 else Outline(bounds(corners))
     for selector in selectors:
         if box := _fragment_part(selector, canvas):
             left, top, width, height = box
@@ -361,33 +410,39 @@ def _outline(
     return None
 
 
-def _svg_points(svg: str) -> list[tuple[float, float]]:
-    """Return the corners of the first polygon, rectangle or path; of curves only where they end."""
-    if match := re.search(r"""\bpoints\s*=\s*["']([^"']*)["']""", svg):
+def _svg_shapes(svg: str) -> list[list[tuple[float, float]]]:
+    """Return the corners of all polygons, rectangles and paths, of curves only where they end; none if one is moved."""
+    shapes = []
+    for match in re.finditer(r"""\bpoints\s*=\s*["']([^"']*)["']""", svg):
         numbers = [float(number) for number in re.findall(_NUMBER, match[1])[: 2 * _MAX_POINTS]]
-        points = list(zip(numbers[::2], numbers[1::2], strict=False))
-    elif match := re.search(r"""<path\b[^>]*?\sd\s*=\s*["']([^"']*)["']""", svg):
-        points = _path_points(match[1])
-    else:
-        sides = [re.search(rf"""<rect\b[^>]*?\s{name}\s*=\s*["']({_NUMBER})["']""", svg) for name in _RECT]
+        shapes.append(list(zip(numbers[::2], numbers[1::2], strict=False)))
+    for match in re.finditer(r"""<path\b[^<>]*?\sd\s*=\s*["']([^"']*)["']""", svg):
+        shapes += _path_shapes(match[1])
+    for match in re.finditer(r"<rect\b[^<>]*>", svg):
+        sides = [re.search(rf"""\s{name}\s*=\s*["']({_NUMBER})["']""", match[0]) for name in _RECT]
         x, y, width, height = (float(side[1]) if side else 0.0 for side in sides)
-        points = [(x, y), (x + width, y), (x + width, y + height), (x, y + height)] if width and height else []
-    return points if all(abs(number) <= LARGEST_COORDINATE for point in points for number in point) else []
+        shapes += [[(x, y), (x + width, y), (x + width, y + height), (x, y + height)]] if width and height else []
+    numbers = [number for shape in shapes for point in shape for number in point]
+    is_usable = "transform" not in svg and all(abs(number) <= LARGEST_COORDINATE for number in numbers)
+    return [shape for shape in shapes if len(shape) >= 3] if is_usable else []
 
 
 _RECT = ("x", "y", "width", "height")
 
 
-def _path_points(path: str) -> list[tuple[float, float]]:
+def _path_shapes(path: str) -> list[list[tuple[float, float]]]:
     tokens = _PATH.findall(path)[: 8 * _MAX_POINTS]
-    points: list[tuple[float, float]] = []
+    shapes: list[list[tuple[float, float]]] = [[]]
     x = y = 0.0
     command, place = "", 0
     while place < len(tokens):
         if tokens[place].isalpha():
             command, place = tokens[place], place + 1
-            if command in "zZ" or (command in "mM" and len(points) >= 3):
-                break
+            if command in "zZ":
+                x, y = shapes[-1][0] if shapes[-1] else (x, y)
+                continue
+            if command in "mM":
+                shapes.append([])
         count = _ARGUMENTS.get(command.upper(), 0)
         numbers = tokens[place : place + count]
         if not count or len(numbers) < count or any(number.isalpha() for number in numbers):
@@ -396,9 +451,9 @@ def _path_points(path: str) -> list[tuple[float, float]]:
         step, (from_x, from_y) = [float(number) for number in numbers], (x, y) if command.islower() else (0.0, 0.0)
         x = x if command in "vV" else from_x + step[0 if command in "hH" else -2]
         y = y if command in "hH" else from_y + step[-1]
-        points.append((x, y))
+        shapes[-1].append((x, y))
         command = {"m": "l", "M": "L"}.get(command, command)
-    return points
+    return shapes
 
 
 def write_annotation_page(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
