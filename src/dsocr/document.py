@@ -255,8 +255,10 @@ class Line:
     `where` is the line's place in the source, for messages. `prediction` holds the model's answer about the text it
     read, as in JSON lines (`confidence`, `words`, `characters`, `flags`, ...); None for a text that no model has read.
     `struck` are spans (start, end) of struck-out text that the source records beside the text, not with marks in it.
+    `unclear` are spans that the source records as not on the page (gaps, supplied text), empty ones at doubtful places.
     `alignment` marks a text that was aligned with the line and that no person has accepted. `kind` is the line's own
     type as the source names it, if it does. `row` is the row of its page that a word is in, None for a line.
+    `untranscribed` says why a text of the source was not taken.
     """
 
     text: str
@@ -270,6 +272,8 @@ class Line:
     alignment: AlignmentMark | None = None
     kind: str = ""
     row: int | None = None
+    unclear: tuple[tuple[int, int], ...] = ()
+    untranscribed: str = ""
 
     @property
     def confidence(self) -> float | None:

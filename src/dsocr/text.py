@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import chain
 from operator import eq
 from typing import Any, ClassVar, Literal
 
@@ -189,9 +190,9 @@ class TextPolicy:
     joiners of scripts that are spelled with them; a soft hyphen at the end of a line becomes a hyphen. `mojibake`
     "repair" decodes UTF-8 that was read in another encoding, if that is exact, and signs that were escaped twice
     (`&amp;`). `hyphen_signs` "hyphen" writes `¬` and `⸗` as `-`; `line_end_hyphens` "join" joins words broken at the
-    end of a line. `struck` applies to text between the pairs of
-    `struck_marks` and to spans that the source records as struck out, `unclear` to `unclear_marks`: "strip" removes it,
-    "drop-line" drops the whole transcription.
+    end of a line. `struck` applies to text between the pairs of `struck_marks` and to spans that the source records as
+    struck out, `unclear` to `unclear_marks` and to what the source records as unclear, missing or supplied: "strip"
+    removes it (of unclear words only the mark), "drop-line" drops the whole transcription.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -215,17 +216,20 @@ class TextPolicy:
         """The text as it is stored, learned and written out; applying the policy again changes nothing."""
         return self.revise(text).text
 
-    def revise(self, text: str, struck: Sequence[tuple[int, int]] = ()) -> Revision:
+    def revise(
+        self, text: str, struck: Sequence[tuple[int, int]] = (), unclear: Sequence[tuple[int, int]] = ()
+    ) -> Revision:
         """Apply the policy and record the changes, and whether it drops the text.
 
-        `struck` are spans (start, end) that are struck out without marks. Newlines at the end of a text do not count
-        as a change.
+        `struck` and `unclear` are spans (start, end) of a text without such marks, see `Line`. Newlines at the end of a
+        text do not count as a change.
         """
         changes: list[TextChange] = []
-        is_dropped = self.struck == "drop-line" and bool(struck)
-        if self.struck == "strip" and struck:
-            before, text = text, remove_spans(struck, text)
-            changes.append(TextChange("struck", before, text))
+        spans = {"struck": struck, "unclear": [(start, end) for start, end in unclear if start < end]}
+        stripped = {rule: spans[rule] for rule in spans if getattr(self, rule) == "strip" and spans[rule]}
+        if stripped:
+            before, text = text, remove_spans(chain(*stripped.values()), text)
+            changes += [TextChange(rule, before, text) for rule in stripped]
         previous = None
         while previous != text:
             previous = text
@@ -233,10 +237,10 @@ class TextPolicy:
                 before, text = text, normalize(text)
                 if text not in (before, before.rstrip("\r\n")):
                     changes.append(TextChange(rule, before, text))
-        dropped = "struck" if is_dropped else None
-        if self.struck == "drop-line" and struck_pattern(self.struck_marks).search(text):
+        dropped = None
+        if self.struck == "drop-line" and (struck or struck_pattern(self.struck_marks).search(text)):
             dropped = "struck"
-        if self.unclear == "drop-line" and unclear_pattern(self.unclear_marks).search(text):
+        if self.unclear == "drop-line" and (unclear or unclear_pattern(self.unclear_marks).search(text)):
             dropped = "unclear"
         return Revision(text, tuple(changes), dropped)
 

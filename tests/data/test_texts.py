@@ -9,11 +9,11 @@ from dsocr.config import read_policy
 from dsocr.data.dataset import SourceReport, read_card
 from dsocr.data.prepare import normalise_texts, prepare
 from dsocr.data.sources import UnitGrouper
-from dsocr.document import Line, Page, SkipReason
+from dsocr.document import Line, Page, SkipReason, Split
 from dsocr.errors import ConfigError
 from dsocr.formats.page import read_page
 from dsocr.text import TextPolicy
-from tests.data.making import page_line, page_xml, pair, picture, write
+from tests.data.making import SQUARE, page_line, page_xml, pair, picture, write
 from tests.raising import raises_code
 
 COPISTE = TextPolicy(struck="strip", unclear="drop-line", unclear_marks=("><",))
@@ -132,6 +132,43 @@ def test_text_style_of_transkribus_is_struck_out(
     assert lines == ([] if expected is None else [expected]) + ["и пришли"]
     assert [item.reason for item in report.skipped] == ([SkipReason.STRUCK] if expected is None else [])
     assert ("struck" in report.text_changes) == (policy == "strip" and expected != "они шли долго домой")
+
+
+STYLE = '<Word><TextStyle strikethrough="true"/><TextEquiv><Unicode>долго</Unicode></TextEquiv></Word>'
+OTHERS = ["<Word><TextEquiv><Unicode>" + word + "</Unicode></TextEquiv></Word>" for word in ("они", "шли", "домой")]
+WORDS = "".join([*OTHERS[:2], STYLE, OTHERS[2]])
+
+
+@pytest.mark.parametrize(
+    ("tag", "stripped"),
+    [
+        pytest.param("unclear {offset:8; length:5;}", "они шли долго домой", id="an unclear word is on the page"),
+        pytest.param("gap {offset:8; length:0;}", "они шли долго домой", id="a gap"),
+        pytest.param("gap {offset:8; length:5; reason:illegible;}", "они шли домой", id="a sign for a gap"),
+        pytest.param("supplied {offset:0; length:8;}", "долго домой", id="what an editor has supplied is not"),
+        pytest.param("abbrev {offset:0; length:3; expansion:онии;}", None, id="an abbreviation is as written"),
+    ],
+)
+def test_tags_of_transkribus_are_unclear(tag: str, stripped: str | None, tmp_path: Path) -> None:
+    source, kept = struck_page(tmp_path / "s", tag), ["они шли долго домой", "и пришли"]
+    for action, first in (("keep", kept[0]), ("strip", stripped or kept[0]), ("drop-line", stripped and None)):
+        policy = TextPolicy(unclear=action)  # type: ignore[arg-type]
+        dataset = prepare(source, tmp_path / action, split="1/0/0", text_policy=policy)
+        expected = [text for text in (first or ("" if stripped else kept[0]), kept[1]) if text]
+        assert [sample.text for sample in dataset.samples(Split.TRAIN)] == expected
+        is_noted = any("unclear" in note for note in dataset.card.notes)
+        acts = action != "keep" and (action == "drop-line" or stripped != kept[0])
+        assert is_noted == (not acts if stripped else action != "keep"), dataset.card.notes
+
+
+@pytest.mark.parametrize("text", ["", "<TextEquiv><Unicode>они шли долго домой</Unicode></TextEquiv>"])
+def test_the_style_of_a_word_is_struck_out(text: str, tmp_path: Path) -> None:
+    picture(tmp_path / "p.png")
+    line = f'<TextLine><Coords points="{SQUARE}"/>{WORDS}{text}</TextLine>'
+    write(tmp_path / "p.xml", page_xml(f'<TextRegion id="r">{line}</TextRegion>'))
+    (page,) = read_page(tmp_path)
+    assert isinstance(page, Page)
+    assert [line.struck for line in page.lines] == [((8, 13),)]
 
 
 def test_struck_out_places_count_from_the_text_of_the_file(tmp_path: Path) -> None:

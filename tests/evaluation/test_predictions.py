@@ -126,6 +126,35 @@ def test_page_lines_are_matched_by_position(tmp_path: Path) -> None:
     assert any("page/p.xml:" in note for note in found.notes[2:])
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "third", "expected"),
+    [
+        pytest.param('index="0"', 'index="1"', 'index="1"', "олаж", id="Calamari"),
+        pytest.param("", 'conf="0.9"', 'conf="0.9"', "олаж", id="a confidence"),
+        pytest.param('index="0"', 'index="1" conf="0.9"', "", None, id="a transcription alone is no prediction"),
+        pytest.param('index="0" conf="0.9"', 'index="1" conf="0.4"', 'conf="0.9"', "гроза", id="best of several"),
+    ],
+)
+def test_the_transcription_in_a_file_is_not_its_prediction(
+    first: str, second: str, third: str, expected: str | None, tmp_path: Path
+) -> None:
+    equiv = "<TextEquiv {}><Unicode>{}</Unicode></TextEquiv>".format
+    lines = [page_line(number, "x") for number in range(3)]
+    old = "<TextEquiv><Unicode>x</Unicode></TextEquiv>"
+    both, alone = equiv(second, "олаж") + equiv(first, "гроза"), equiv(third, "олаж")
+    written = "".join(line.replace(old, both if number else alone) for number, line in enumerate(lines))
+    write(tmp_path / "p.xml", page_xml(f'<TextRegion id="r">{written}</TextRegion>'))
+    if expected is None:
+        with raises_code("prediction-missing"):
+            match_file(tmp_path, PLACED)
+        expected, missing = "олаж", [""]
+    else:
+        missing = ["олаж"]
+    found = match_file(tmp_path, PLACED, missing="empty")
+    assert texts_of(found) == [*missing, expected, expected]
+    assert "TextEquiv" in found.notes[0]
+
+
 def test_a_sample_that_is_a_whole_page_takes_its_lines_together(tmp_path: Path) -> None:
     lines = "".join(page_line(n, text) for n, text in enumerate(TEXTS))
     write(tmp_path / "p.xml", page_xml(f'<TextRegion id="r">{lines}</TextRegion>'))

@@ -77,7 +77,8 @@ def test_lines_that_mark_only_some_spaces_are_named(tmp_path: Path) -> None:
     words = '<String CONTENT="за"/><SP/><String CONTENT="1861"/><String CONTENT="годъ"/>'
     write(tmp_path / "p.xml", alto(f"{alto_line('да')}<TextLine {BOX}>{words}</TextLine>"))
     (note,) = [item.message for item in read("alto", tmp_path) if isinstance(item, Note)]
-    assert note.endswith(" in 1 lines: p.xml:6")
+    assert note.startswith("1 lines ")
+    assert note.endswith("p.xml:6")
 
 
 def block(id_: str, *lines: str, attributes: str = "") -> str:
@@ -218,6 +219,90 @@ def word(text: str) -> str:
 )
 def test_text_of_a_line_of_page(tmp_path: Path, inner: str, expected: str) -> None:
     assert line_of(tmp_path, f'<TextLine><Coords points="{SQUARE}"/>{inner}</TextLine>').text == expected
+
+
+def text_line(inner: str, custom: str = "") -> str:
+    return f'<TextLine custom="{custom}"><Coords points="{SQUARE}"/>{inner}</TextLine>'
+
+
+def placed_word(text: str, left: int, custom: str = "", top: int = 10) -> str:
+    points = f"{left},{top} {left + 14},{top} {left + 14},{top + 10} {left},{top + 10}"
+    return f'<Word id="w{left}" custom="{custom}"><Coords points="{points}"/>{reading(text)}</Word>'
+
+
+GLYPHS = "<Word><Glyph>{}</Glyph><Glyph>{}</Glyph></Word>"
+TYPED, READ, SURE = reading("да"), reading("ол", 'conf="0.9"'), reading("ол", 'index="1"')
+DETAILS = 'dataType="other" dataTypeDetails'
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected", "notes"),
+    [
+        pytest.param([SURE + reading("да", 'index="0"'), SURE], ["да", None], 1, id="LAREX: a guess, never typed"),
+        pytest.param([TYPED + SURE, SURE], ["да", None], 1, id="no index is the first"),
+        pytest.param([TYPED, SURE], ["да", None], 0, id="a guess beside no typed line, but others are typed"),
+        pytest.param([SURE, reading("эх", 'index="2"')], ["ол", "эх"], 2, id="only guesses are said to be such"),
+        pytest.param([TYPED + READ, READ], ["да", None], 1, id="a confidence in another text"),
+        pytest.param([TYPED, READ], ["да", "ол"], 1, id="corrected lines can keep a confidence"),
+        pytest.param([reading("да", f'{DETAILS}="OCR-D-GT"') + SURE], ["да"], 1, id="OCR-D's name of the truth"),
+        pytest.param([TYPED, reading("ол", f'{DETAILS}="kraken model"')], ["да", None], 0, id="a data type"),
+        pytest.param([reading("", 'index="0"') + SURE, TYPED], ["", "да"], 0, id="the truth is empty"),
+        pytest.param([reading("да") + reading("но", 'index="0"')], [None], 0, id="two texts are first"),
+        pytest.param([TYPED + TYPED], ["да"], 0, id="two texts are first and the same"),
+        pytest.param([READ.replace("9", "8") + reading("да", 'conf="0.95"')], ["да"], 1, id="the more confident"),
+        pytest.param([READ + reading("да", 'conf="0.9"')], [None], 0, id="equally confident"),
+        pytest.param([GLYPHS.format(reading("д"), reading("а"))], ["да"], 0, id="glyphs only"),
+        pytest.param([GLYPHS.format(reading("д"), "")], [None], 0, id="a glyph without a text"),
+        pytest.param([word("да") + "<Word/>"], [None], 0, id="a word without a text"),
+        pytest.param([placed_word("да", 10) + "<Word/>" + TYPED], ["да"], 0, id="words beside a text of the line"),
+    ],
+)
+def test_a_program_s_text_is_no_transcription(
+    lines: list[str], expected: list[str | None], notes: int, tmp_path: Path
+) -> None:
+    """None is a line whose text is not taken, which says why."""
+    for number, line in enumerate(lines):  # each on a page of its own: the source decides
+        write(tmp_path / f"{number}.xml", page_xml(region("r", text_line(line)), image=f"{number}.png"))
+        picture(tmp_path / f"{number}.png")
+    items = read("page", tmp_path)
+    lines_read = [line for page in pages(items) for line in page.lines]
+    assert [None if line.untranscribed else line.text for line in lines_read] == expected
+    assert all(not line.text for line in lines_read if line.untranscribed)
+    assert sum(isinstance(item, Note) for item in items) == notes
+
+
+RIGHT, LEFT = "readingOrder {index:1;}", "readingOrder {index:0;}"
+HEBREW = placed_word("שלום", 26) + placed_word("עולם", 10)
+
+
+@pytest.mark.parametrize(
+    ("words", "orders", "expected", "is_sorted"),
+    [
+        pytest.param(word("да") + word("нет"), "", "да нет", False, id="no places: as in the file"),
+        pytest.param(placed_word("б", 10, RIGHT) + placed_word("а", 40, LEFT), "", "а б", False, id="custom"),
+        pytest.param(
+            placed_word("б", 10) + placed_word("а", 26),
+            order('<RegionRefIndexed index="0" regionRef="w26"/><RegionRefIndexed index="1" regionRef="w10"/>'),
+            "а б",
+            False,
+            id="ReadingOrder",
+        ),
+        pytest.param(placed_word("б", 26) + placed_word("а", 10), "", "а б", True, id="places"),
+        pytest.param(placed_word("б", 26, LEFT) + placed_word("а", 10, LEFT), "", "а б", True, id="two are first"),
+        pytest.param(HEBREW, "", "שלום עולם", False, id="from right to left"),
+        pytest.param(HEBREW + placed_word("1905", 42), "", "שלום עולם 1905", False, id="both directions"),
+        pytest.param(placed_word("б", 26, top=10) + placed_word("а", 10, top=30), "", "б а", False, id="two rows"),
+        pytest.param(placed_word("б", 12) + placed_word("а", 10), "", "б а", False, id="one over the other"),
+    ],
+)
+def test_words_are_joined_in_reading_order(
+    words: str, orders: str, expected: str, is_sorted: bool, tmp_path: Path
+) -> None:
+    picture(tmp_path / "p.png")
+    write(tmp_path / "p.xml", page_xml(orders + region("r", text_line(words))))
+    items = read("page", tmp_path)
+    assert texts(items) == [expected]
+    assert sum(isinstance(item, Note) for item in items) == is_sorted
 
 
 BASELINE = ((10, 25), (60, 25))

@@ -63,6 +63,18 @@ def test_drawn_lines_are_filled_and_texts_that_are_there_stay(run: RunFolder, tm
     assert "уже" not in (tmp_path / "new" / "w1.xml").read_text(encoding="utf-8")
 
 
+def test_a_line_that_only_a_program_has_read_is_read_again(run: RunFolder, tmp_path: Path) -> None:
+    """As `prepare` has no transcription of it: other lines of the source are typed, on another page."""
+    for name, texts in {"a": 'index="0"', "b": 'index="1"'}.items():
+        ((left, top, right, bottom),) = draw_page(tmp_path / "in" / f"{name}.png", 1)
+        line = page_line("есть", points=f"{left},{top} {right},{top} {right},{bottom} {left},{bottom}")
+        document = page_xml(f'<TextRegion id="r">{line}</TextRegion>', image=f"{name}.png", size=(600, 800))
+        write(tmp_path / "in" / f"{name}.xml", document.replace("<TextEquiv", f"<TextEquiv {texts}"))
+    report = transcribe(run, [tmp_path / "in"], tmp_path / "out", reader=Hashes())
+    assert (report.kept, report.lines) == (1, 2)
+    assert ["есть" in (tmp_path / "out" / f"{name}.xml").read_text("utf-8") for name in "ab"] == [True, False]
+
+
 def test_a_folder_of_everything_keeps_its_names_and_its_order(run: RunFolder, tmp_path: Path) -> None:
     place = tmp_path / "in"
     draw_page(place / "b" / "scan.png")

@@ -263,7 +263,7 @@ def _fit_line(line: Line, target: Format) -> Line | Skipped:
         if is_blank(line.text):
             return replace(line, text="")
     if is_blank(line.text):
-        return Skipped(SkipReason.NO_TEXT, line.where, "the transcription is empty")
+        return Skipped(SkipReason.NO_TEXT, line.where, line.untranscribed or "the transcription is empty")
     if match := target.forbidden.search(line.text):
         message = f"the transcription has {match[0]!a}, which {target.name} cannot hold"
         return Skipped(SkipReason.UNWRITABLE, line.where, message)

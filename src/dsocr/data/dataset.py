@@ -76,8 +76,8 @@ class SourceReport:
     """Events while a source was read: items skipped, names unmatched, texts changed, notes for the user.
 
     `names` counts the images of each writer, page and document that a pattern found, `text_changes` the changes by each
-    rule of the text policy, `reused` the pages whose crops of an earlier run were used again. With `strict` the first
-    fault is raised as a DataError instead.
+    rule of the text policy, `tagged` the lines that the source records as struck out or unclear, `reused` the pages
+    whose crops of an earlier run were used again. With `strict` the first fault is raised as a DataError instead.
     """
 
     strict: bool = False
@@ -87,6 +87,7 @@ class SourceReport:
     outlined_by_baselines: list[str] = field(default_factory=list)
     names: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     text_changes: dict[str, CountCard] = field(default_factory=dict)
+    tagged: Counter[str] = field(default_factory=Counter)
     pages: int = 0
     reused: int = 0
 

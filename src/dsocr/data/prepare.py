@@ -177,6 +177,7 @@ def prepare(
         if places := report.outlined_by_baselines:
             message = "lines have no outline or one off their baseline, so the baseline is used"
             report.note(f"{len(places)} {message}: {', '.join(places[:MAX_EXAMPLES])}")
+        report.notes += describe_policy(report, policy)
         candidates = recorder.candidates
         if not candidates:
             code, hint, untranscribed = "no-samples", None, {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION}
@@ -290,10 +291,11 @@ def normalise_texts(page: Page, report: SourceReport, policy: TextPolicy) -> Pag
             message = f"its aligned text is right with {likely}: accept it in the workbench"
             report.skip(Skipped(SkipReason.IN_DOUBT, line.where, message))
             continue
-        revision = policy.revise(line.text, line.struck)
+        revision = policy.revise(line.text, line.struck, line.unclear)
+        report.tagged.update(struck=bool(line.struck), unclear=bool(line.unclear))
         if is_blank(revision.text):
             left = "the transcription is empty" if is_blank(line.text) else "nothing is left of the transcription"
-            report.skip(Skipped(SkipReason.NO_TEXT, line.where, left))
+            report.skip(Skipped(SkipReason.NO_TEXT, line.where, line.untranscribed or left))
         elif NOT_UTF8.search(revision.text):
             message = "the transcription has half of a surrogate pair"
             report.skip(Skipped(SkipReason.BAD_SOURCE, line.where, message))
@@ -306,6 +308,18 @@ def normalise_texts(page: Page, report: SourceReport, policy: TextPolicy) -> Pag
                 first = next(change for change in revision.changes if change.rule == rule)
                 count_example(report.text_changes, rule, f"{line.where}: {_describe_change(first)}")
     return replace(page, lines=tuple(lines))
+
+
+def describe_policy(report: SourceReport, policy: TextPolicy) -> Iterator[str]:
+    """Sentences on rules that found nothing to act on, and on tagged lines that stay as they are."""
+    reasons = {item.reason for item in report.skipped}
+    acted = {*report.text_changes, *(rule for rule, (reason, _) in _DROPPED.items() if reason in reasons)}
+    for rule in ("mojibake", "hyphen_signs", "line_end_hyphens", "struck", "unclear"):
+        action = getattr(policy, rule)
+        if count := report.tagged[rule] * (rule not in acted):
+            yield f"{count} texts have {rule} places by the source's tags and are kept; {rule}=drop-line drops them"
+        elif action != "keep" and rule not in acted:
+            yield f"the text policy's {rule}={action} found nothing to act on"
 
 
 _CONTEXT = 20

@@ -414,13 +414,14 @@ class UnitGrouper:
         outline = None if unit == "page" else enclosing_outline(lines, is_part=bool(self._most))
         if unit == "region" and outline is None:
             return Skipped(SkipReason.NO_OUTLINE, where, "neither the region nor its lines have an outline")
-        text, struck, row = "", [], None
+        text, struck, unclear, row = "", list[tuple[int, int]](), list[tuple[int, int]](), None
         for line in lines:
             text += "" if not text else "\n" if line.row is None or line.row != row else " "
             row = line.row
-            struck += [(len(text) + start, len(text) + end) for start, end in line.struck]
+            for spans, of_line in ((struck, line.struck), (unclear, line.unclear)):
+                spans += [(len(text) + start, len(text) + end) for start, end in of_line]
             text += line.text
-        return Line(text, where, outline, lines[0].region, struck=tuple(struck))
+        return Line(text, where, outline, lines[0].region, struck=tuple(struck), unclear=tuple(unclear))
 
 
 def group_by_region(

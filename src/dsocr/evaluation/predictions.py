@@ -32,6 +32,7 @@ from dsocr.formats import parse_xml_page
 from dsocr.formats.alto import find_alto
 from dsocr.formats.page import find_page
 from dsocr.formats.tables import USUAL_NAMES, guess_roles, read_rows
+from dsocr.formats.xml import summarize
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text, text_encoding
 from dsocr.io.files import list_files, relative
@@ -339,12 +340,26 @@ def _read_pages(path: Path) -> PredictionFile | None:
         hint = "give a folder with one format"
         raise DataError(f"the folder has both {message} files", code="formats-mixed", where=path, hint=hint)
     ((name, files),) = by_format.items()
-    predictions = []
-    for file in files:
-        page = relative(file.with_suffix(""), folder)
-        for line in parse_xml_page(file, relative(file, folder)).lines:
-            predictions.append(FoundPrediction(line.where, line.id, line.text, page=page, outline=line.outline))
-    return PredictionFile(path, predictions, f"{len(files)} {name} files", has_positions=True)
+    pages = {relative(file.with_suffix(""), folder): parse_xml_page(file, relative(file, folder)) for file in files}
+    marked = [texts for page in pages.values() for texts in page.readings.values()]
+    has_truth = any(texts.is_sure or texts.typed is not None for texts in marked)
+    predictions, notes = [], list[tuple[str, str]]()
+    for page_name, page in pages.items():
+        for line in page.lines:
+            text, remark = line.text, line.untranscribed and f"have no text: {line.untranscribed}"
+            if texts := page.readings.get(line.index):
+                text, remark = texts.read or "", f"are predicted by a program's text ({texts.mark})"
+            elif text and marked:
+                remark = (
+                    "have a transcription only and are not used"
+                    if has_truth
+                    else "have no mark of a program, but are used"
+                )
+            notes += [(remark, line.where)] if remark else []
+            if texts or not (text and has_truth):
+                predictions.append(FoundPrediction(line.where, line.id, text, page=page_name, outline=line.outline))
+    source = "; ".join([f"{len(files)} {name} files", *summarize(notes)])
+    return PredictionFile(path, predictions, source, has_positions=True)
 
 
 def _read_texts(path: Path) -> PredictionFile | None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from lxml import etree
 
@@ -28,8 +29,10 @@ from dsocr.errors import DataError
 from dsocr.formats import xml
 from dsocr.formats.format import Format, stated_size
 from dsocr.formats.table_regions import TableWriter, cells_together, parse_tables
-from dsocr.formats.xml import XmlPage, add_element, escape_text, integer_attribute
+from dsocr.formats.xml import LineTexts, XmlPage, add_element, escape_text, integer_attribute
 from dsocr.formats.xml_tree import Element, XmlTree
+from dsocr.outlines import quarter_turns, reading_rows
+from dsocr.text import is_right_to_left
 
 NEWEST = "2019-07-15"
 TRANSKRIBUS = "2013-07-15"
@@ -40,6 +43,7 @@ _NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/"
 _LAST = 1 << 30
 """Reading order of elements without one."""
 _DIGITS = re.compile(r"\d{1,11}", re.ASCII)
+_CONFIDENCE = re.compile(r"[01](\.\d{1,19})?", re.ASCII)
 
 REGION_TYPES = (
     "paragraph",
@@ -67,6 +71,9 @@ _REGIONS = ("TextRegion", "TableCell")
 ALIGNMENT = "alignment"
 """The tag in `custom` of a line whose text was aligned and that no person has accepted; its `conf` is the score."""
 _ALIGNMENT_TAG = re.compile(rf"(?<!\w){ALIGNMENT}\s*{{[^}}]*}}\s*")
+_PROGRAM = re.compile(r"(?!.*(?:\bgt\b|truth|manual|correct)).*(?:ocr|htr|predict|recogn|model|machine)", re.IGNORECASE)
+"""What `dataType` and `dataTypeDetails` say of a text that a program has read."""
+_UNCLEAR_TAGS = frozenset({"unclear", "gap", "supplied"})
 _TEXT_TAG = re.compile(r"[\w-]+\s*{(?:[^};]*;)*\s*offset\s*:[^}]*}\s*")
 """Transkribus' tags on parts of a line's text, as `abbrev {offset:2; length:3;}` in `custom`."""
 _BEFORE_TEXT = frozenset({"AlternativeImage", "Coords", "Baseline", "Word"})
@@ -77,19 +84,24 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
     """Parse a PAGE document; `where` begins the place of each line."""
     page = xml.only_page(root)
     indices = {line: index for index, line in enumerate(page.iter("{*}TextLine"))}
+    refs = [ref for order in page.iterchildren("{*}ReadingOrder") for group in order for ref in _region_refs(group)]
+    ranks = {ref: rank for rank, ref in enumerate(refs)}
+    texts = {line: _LineText.parse(line, ranks) for line in indices}
     lines = [
         Line(
-            _parse_text(line),
+            texts[line].texts.text,
             f"{where}:{xml.source_line(line)}",
             _line_outline(line),
             region,
             indices[line],
             line.get("id") or "",
-            struck=_parse_struck(line),
+            struck=texts[line].spans("struck"),
             alignment=_parse_alignment(line),
             kind=xml.page_kind(line),
+            unclear=texts[line].spans("unclear"),
+            untranscribed=texts[line].texts.fault,
         )
-        for region, region_lines in _regions_in_order(page)
+        for region, region_lines in _regions_in_order(page, ranks)
         for line in region_lines
     ]
     region_texts = [
@@ -97,16 +109,23 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
             text, f"{where}:{xml.source_line(region)}", xml.usable_outline(region, parse_outline), _parse_region(region)
         )
         for region in page.iter("{*}TextRegion")
-        if region.find(".//{*}TextLine") is None and (text := _own_text(region))
+        if region.find(".//{*}TextLine") is None and (text := _own_texts(region).text)
     ]
-    return XmlPage(
+    parsed = XmlPage(
         image=(page.get("imageFilename") or "").strip() or None,
         size=stated_size(integer_attribute(page, "imageWidth"), integer_attribute(page, "imageHeight")),
         lines=lines,
         is_line_image=len(indices) == 1 and _outline_type(next(iter(indices))) == "image",
         region_texts=region_texts,
         tables=list(parse_tables(page, parse_outline)),
+        readings={index: texts[line].texts for line, index in indices.items() if texts[line].texts.read is not None},
+        remarks=[
+            ("have words without a stated order, which were sorted by place", f"{where}:{xml.source_line(line)}")
+            for line in indices
+            if texts[line].is_sorted
+        ],
     )
+    return parsed.without_readings(parsed.layers)
 
 
 find_page = partial(xml.find_xml, root_element="PcGts")
@@ -128,14 +147,13 @@ def _line_outline(line: etree._Element) -> Outline | None:
     return replace(outline, baseline={1: upwards, -1: downwards}.get(quarters, ()))
 
 
-def _regions_in_order(page: etree._Element) -> Iterator[tuple[Region | None, list[etree._Element]]]:
+def _regions_in_order(
+    page: etree._Element, ranks: Mapping[str, int]
+) -> Iterator[tuple[Region | None, list[etree._Element]]]:
     """Sort regions by `ReadingOrder`, else by Transkribus' `custom`, else as in the file; so with their lines."""
-    order = page.find("{*}ReadingOrder")
-    refs = [] if order is None else [ref for group in order for ref in _region_refs(group)]
-    ranks = {region: rank for rank, region in enumerate(refs)}
     regions = dict.fromkeys(cast("etree._Element", line.getparent()) for line in page.iter("{*}TextLine"))
     for region in sorted(regions, key=lambda region: _rank(region, ranks)):
-        lines = sorted(region.iterchildren("{*}TextLine"), key=_custom_rank)
+        lines = sorted(region.iterchildren("{*}TextLine"), key=lambda line: _own_rank(line, ranks))
         yield None if region is page else _parse_region(region), lines
 
 
@@ -151,11 +169,15 @@ def _region_refs(group: etree._Element) -> Iterator[str]:
         yield from _region_refs(child)
 
 
-def _rank(region: etree._Element, ranks: dict[str, int]) -> int:
+def _rank(region: etree._Element, ranks: Mapping[str, int]) -> int:
     if not ranks:
         return _custom_rank(region)
     family = [region, *region.iterancestors()]
-    return next((ranks[id_] for element in family if (id_ := element.get("id")) in ranks), _LAST)
+    return next((ranks[id_] for element in family if (id_ := element.get("id", "")) in ranks), _LAST)
+
+
+def _own_rank(element: etree._Element, ranks: Mapping[str, int]) -> int:
+    return ranks.get(element.get("id", ""), _custom_rank(element))
 
 
 def _custom_rank(element: etree._Element) -> int:
@@ -166,19 +188,86 @@ def _to_rank(index: str | None) -> int:
     return int(index) if index and _DIGITS.fullmatch(index) else _LAST
 
 
-def _parse_text(line: etree._Element) -> str:
-    """Return the line's own text, else its words'."""
-    return _own_text(line) or " ".join(filter(None, map(_own_text, line.iterchildren("{*}Word"))))
+def _own_texts(element: etree._Element) -> LineTexts:
+    """Return a line's, word's, glyph's or region's texts with the lowest index, none being 0, and the best `conf`."""
+    by_program: dict[bool, list[tuple[tuple[int, bool, float], str, str, bool]]] = {False: [], True: []}
+    is_aligned = bool(xml.custom_value(element, ALIGNMENT, "text"))
+    for equiv in element.iterchildren("{*}TextEquiv"):
+        index, conf, text = integer_attribute(equiv, "index"), equiv.get("conf"), equiv.findtext("{*}Unicode", "")
+        kind = " ".join(filter(None, map(equiv.get, ("dataType", "dataTypeDetails"))))
+        mark = ", ".join(filter(None, ["no index" if index is None else f"index {index}", conf and "conf", kind]))
+        is_sure = (index or 0) > 0 or bool(_PROGRAM.match(kind))
+        rank = index or 0, not text.strip(), -float(conf) if conf and _CONFIDENCE.fullmatch(conf) else 0.0
+        by_program[is_sure or bool(conf and not is_aligned)].append((rank, text.strip(), mark, is_sure))
+    typed, read = (sorted(texts, key=itemgetter(0)) for texts in by_program.values())
+    for texts in (typed, read):
+        if equals := [text for rank, text, *_ in texts if rank == texts[0][0] and text != texts[0][1]]:
+            fault = f"two texts have the same index, {texts[0][1][:40]!r} and {equals[0][:40]!r}: remove one"
+            return LineTexts(fault=fault)
+    transcription = typed[0][1] if typed else None
+    if not read:
+        return LineTexts(transcription)
+    others = "".join(f", not {mark}" for _, _, mark, _ in read[1:])
+    return LineTexts(transcription, read[0][1], f"TextEquiv {read[0][2]}{others}", read[0][3])
 
 
-def _own_text(element: etree._Element) -> str:
-    """Return the text of a line, word or region with the lowest index; one without an index counts as the first."""
-    return _raw_text(element).strip()
+def _join(parts: Sequence[LineTexts], separator: str) -> LineTexts:
+    """Join the texts of words or glyphs; all are a program's if one is."""
+    empty, read = sum(not part.text for part in parts), next((part for part in parts if part.typed is None), None)
+    if empty == len(parts) or any(part.fault for part in parts):
+        return LineTexts(fault=next((part.fault for part in parts if part.fault), ""))
+    if empty:
+        return LineTexts(fault=f"{empty} of {len(parts)} words or glyphs have no text: type them, or the line")
+    text = separator.join(part.text for part in parts)
+    return LineTexts(None, text, read.mark, read.is_sure) if read else LineTexts(text)
 
 
-def _raw_text(element: etree._Element) -> str:
-    texts = sorted(element.iterchildren("{*}TextEquiv"), key=lambda text: integer_attribute(text, "index") or 0)
-    return texts[0].findtext("{*}Unicode", "") if texts else ""
+class _LineText(NamedTuple):
+    """The texts of a line with (kind, start, end) of marked parts; `is_sorted` if words were sorted by place."""
+
+    texts: LineTexts
+    marked: list[tuple[str, int, int]]
+    is_sorted: bool
+
+    def spans(self, kind: str) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted({(start, end) for of_kind, start, end in self.marked if of_kind == kind}))
+
+    @classmethod
+    def parse(cls, line: etree._Element, ranks: Mapping[str, int]) -> "_LineText":
+        """Return the line's own text, else its words', or their glyphs'."""
+        words = {}
+        for word in line.iterchildren("{*}Word"):
+            texts = _own_texts(word)
+            glyphs = sorted(word.iterchildren("{*}Glyph"), key=_custom_rank)
+            words[word] = texts if texts.text or texts.fault else _join([*map(_own_texts, glyphs)], "")
+        texts, listed = _own_texts(line), sorted(words, key=partial(_own_rank, ranks=ranks))
+        is_own = bool(texts.text or texts.fault or texts.read)
+        ordered = listed if is_own else _sort_words(line, words, listed, ranks)
+        joined = _join([words[word] for word in ordered], " ")
+        texts = texts if is_own else joined
+        marked, at = _marks(line, texts.text), 0
+        for word in ordered if texts.text == joined.text else ():
+            marked += [(kind, at + start, at + end) for kind, start, end in _marks(word, words[word].text)]
+            at += len(words[word].text) + 1
+        return cls(texts, marked, ordered != listed)
+
+
+def _sort_words(
+    line: etree._Element,
+    words: Mapping[etree._Element, LineTexts],
+    listed: list[etree._Element],
+    ranks: Mapping[str, int],
+) -> list[etree._Element]:
+    """Sort words without a stated order by place if they make one level row, written in one direction."""
+    places = {_own_rank(word, ranks) for word in words}
+    outline = _line_outline(line)
+    boxes = [place.box for word in listed if (place := xml.usable_outline(word, parse_outline))]
+    from_right = {is_right_to_left(texts.text) for texts in words.values()}
+    if (len(places) == len(words) and _LAST not in places) or len(boxes) < len(words) or len(from_right) > 1:
+        return listed
+    rows = reading_rows(boxes, are_words=True, from_right=from_right == {True})
+    is_level = len(rows) == 1 and not (outline and quarter_turns(outline))
+    return [listed[place] for place in rows[0]] if is_level else listed
 
 
 def _parse_alignment(line: etree._Element) -> AlignmentMark | None:
@@ -187,25 +276,30 @@ def _parse_alignment(line: etree._Element) -> AlignmentMark | None:
     if not mark:
         return None
     conf = next((text.get("conf") or "" for text in line.iterchildren("{*}TextEquiv")), "")
-    score = float(conf) if re.fullmatch(r"[01](\.\d{1,9})?", conf, re.ASCII) else 0.0
+    score = float(conf) if _CONFIDENCE.fullmatch(conf) else 0.0
     return AlignmentMark(score, mark == "sure")
 
 
-def _parse_struck(line: etree._Element) -> tuple[tuple[int, int], ...]:
-    """Return the struck-out spans of a line's own text, as Transkribus writes them.
+def _marks(element: etree._Element, text: str) -> list[tuple[str, int, int]]:
+    """Return the struck and unclear spans of an element's stripped text, as its tags and `TextStyle` say.
 
-    In `custom`: `textStyle {offset:2; length:3; strikethrough:true;}`. Offsets count the spaces before the text.
+    Transkribus has tags in `custom`: `textStyle {offset:2; length:3; strikethrough:true;}`, `unclear {offset:2;
+    length:3;}`; offsets count the spaces before the text. What is unclear is on the page, so its span is empty, while
+    that of `gap` and `supplied` is not on the page.
     """
-    text = _raw_text(line)
-    indent, size = len(text) - len(text.lstrip()), len(text.strip())
-    spans = []
-    for tag, values in xml.custom_tags(line):
-        offset, length = values.get("offset", ""), values.get("length", "")
+    written = (unicode.text or "" for unicode in element.iterfind("{*}TextEquiv/{*}Unicode"))
+    raw = next((raw for raw in written if raw.strip() == text), text)
+    indent, spans = len(raw) - len(raw.lstrip()), list[tuple[str, int, int]]()
+    for tag, values in xml.custom_tags(element):
+        offset, length = values.get("offset", "0"), values.get("length", "0")
         is_struck = tag == "textStyle" and values.get("strikethrough") == "true"
-        if is_struck and _DIGITS.fullmatch(offset) and _DIGITS.fullmatch(length):
-            start, end = max(int(offset) - indent, 0), min(int(offset) - indent + int(length), size)
-            spans += [(start, end)] if start < end else []
-    return tuple(spans)
+        if (is_struck or tag in _UNCLEAR_TAGS) and _DIGITS.fullmatch(offset) and _DIGITS.fullmatch(length):
+            places = int(offset), int(offset) + (0 if tag == "unclear" else int(length))
+            start, end = (min(max(place - indent, 0), len(text)) for place in places)
+            spans += [("struck" if is_struck else "unclear", start, end)] if start < end or not is_struck else []
+    style = element.find("{*}TextStyle")
+    is_struck = style is not None and style.get("strikethrough") in ("true", "1")
+    return [*spans, ("struck", 0, len(text))] if is_struck and text else spans
 
 
 def parse_outline(element: etree._Element) -> Outline | None:
@@ -395,7 +489,7 @@ def _fill_regions(tree: XmlTree, texts: Mapping[int, str]) -> None:
     # In reading order.
     former = {line.index: line.text for line in parse_page(tree.parsed).lines if line.index is not None}
     places = {line: index for index, line in enumerate(tree.iter("TextLine"))}
-    region_texts = map(_own_text, tree.parsed.iter(*(f"{{*}}{name}" for name in _REGIONS)))
+    region_texts = (_own_texts(region).text for region in tree.parsed.iter(*(f"{{*}}{name}" for name in _REGIONS)))
     for region, text in zip(regions, region_texts, strict=True):
         inside = {places[line] for line in region.iter("TextLine")}
         indices = [index for index in former if index in inside]

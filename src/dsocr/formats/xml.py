@@ -10,19 +10,20 @@ transcriptions by itself.
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from html import unescape
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from typing import cast
+from typing import NamedTuple, cast
 
 from lxml import etree
 
 from dsocr.document import Box, Item, Line, Note, Outline, Page, Region, Skipped, SkipReason, Table, bounds_of_boxes
-from dsocr.errors import DataError, first_few, option, typed
+from dsocr.errors import DataError, option, typed
 from dsocr.formats.format import Columns, ImageFinder, SourceFile, WritePage, Written, copy_page_image, read_files
 from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
 from dsocr.io.budget import MB, Budget
@@ -43,13 +44,32 @@ _ESCAPED_SIGN = re.compile(r"\\u([0-9a-f]{4})", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?(?:[eE][-+]?\d)?")
 
 
+class LineTexts(NamedTuple):
+    """The transcription of a line and what a program `read`, named by `mark`; None if the file has none.
+
+    It `is_sure` to be a program's if not only a confidence says so, which a corrected text can have kept. A `fault`
+    says why there is no text.
+    """
+
+    typed: str | None = None
+    read: str | None = None
+    mark: str = ""
+    is_sure: bool = False
+    fault: str = ""
+
+    @property
+    def text(self) -> str:
+        """The transcription, else what a program read."""
+        return self.typed if self.typed is not None else self.read or ""
+
+
 @dataclass(frozen=True, slots=True)
 class XmlPage:
     """The content of an ALTO or PAGE file: the name of its image, the image's size if stated, lines in reading order.
 
     With `is_line_image` the only line is the whole image; its outline is just the frame of the image. `region_texts`
-    are the texts of regions without lines, `tables` say which regions are cells. `unspaced` are the places of lines
-    with marks between some of their words and not all.
+    are the texts of regions without lines, `tables` say which regions are cells. `readings` are the texts of lines that
+    a program has read, too, by index. `remarks` are messages on lines, each with the place.
     """
 
     image: str | None
@@ -58,7 +78,36 @@ class XmlPage:
     is_line_image: bool = False
     region_texts: Sequence[Line] = ()
     tables: Sequence[Table] = ()
-    unspaced: Sequence[str] = ()
+    readings: Mapping[int | None, LineTexts] = field(default_factory=dict)
+    remarks: Sequence[tuple[str, str]] = ()
+
+    @property
+    def layers(self) -> set[str]:
+        """Whether lines were "typed" by a person, and whether a program's text is "beside" a transcription."""
+        typed = {"typed" for line in self.lines if line.text and not self._is_only_read(line)}
+        return typed | {"beside" for texts in self.readings.values() if texts.typed is not None}
+
+    def _is_only_read(self, line: Line) -> bool:
+        return line.index in self.readings and self.readings[line.index].typed is None
+
+    def without_readings(self, layers: Container[str]) -> "XmlPage":
+        """Return the page without texts that only a program has read, where the `layers` of its source have others."""
+        lines = []
+        for line in self.lines:
+            texts = self.readings.get(line.index, LineTexts())
+            if line.text and self._is_only_read(line) and ("typed" if texts.is_sure else "beside") in layers:
+                why = f"only a program has read this line ({texts.mark}), and other lines were typed: type it too"
+                line = replace(line, text="", struck=(), unclear=(), untranscribed=why)
+            lines.append(line)
+        return replace(self, lines=lines)
+
+    def notes(self) -> Iterator[tuple[str, str]]:
+        """Yield the remarks, and messages on lines that a program has read."""
+        yield from self.remarks
+        for line in self.lines:
+            if line.text and line.index in self.readings:
+                others = "no text but" if self._is_only_read(line) else "a transcription, which is taken, beside"
+                yield f"have {others} a program's ({self.readings[line.index].mark})", line.where
 
     def placed_lines(self) -> list[Line]:
         """Return the lines, a line image's without an outline."""
@@ -91,17 +140,35 @@ def read_xml_pages(
     chosen, others = choose_files(find_xml(source, root_element=root_element), root, image_of, count_texts)
     yield from others
     stems = Counter(file.stem for file in chosen)
-    unspaced: list[str] = []
+    notes: list[tuple[str, str]] = []
+
+    @cache
+    def layers() -> set[str]:
+        known: set[str] = set()
+        for path in chosen:
+            with suppress(DataError):  # reported when the file is read
+                known |= parse(parse_xml(path), "").layers
+            if len(known) == 2:
+                break
+        return known
 
     def read(file: SourceFile) -> Iterator[Item]:
         page = parse(parse_xml(file.path), file.where)
-        unspaced.extend(page.unspaced)
+        if page.readings:
+            page = page.without_readings(layers())
+        notes.extend(page.notes())
         yield from _read_page(file, page, stems)
 
     yield from read_files(source, chosen, read)
-    if unspaced:
-        lines = first_few(unspaced, 3)
-        yield Note(f"words without SP between them are read as separate words in {len(unspaced)} lines: {lines}")
+    yield from map(Note, summarize(notes))
+
+
+def summarize(notes: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield each message once, after the number of its lines and with the place of the first."""
+    by_message: dict[str, list[str]] = defaultdict(list)
+    for message, where in notes:
+        by_message[message].append(where)
+    yield from (f"{len(places)} lines {message}, e.g. {places[0]}" for message, places in by_message.items())
 
 
 def _read_page(file: SourceFile, xml_page: XmlPage, stems: Counter[str]) -> Iterator[Item]:

@@ -74,7 +74,8 @@ class InputPage:
     """A page to transcribe: an image file, a page of a PDF or TIFF (`number`, from 1), or an ALTO or PAGE file.
 
     `id` is its place among the user's inputs, `name` the name of a file for it, without suffix; both are unique.
-    `image` is the image file of an ALTO or PAGE file, None for the others. `stamp` changes when the files change.
+    `image` is the image file of an ALTO or PAGE file, None for the others, and `layers` those of all files with it, see
+    `XmlPage`. `stamp` changes when the files change.
     `is_large` pages take so much memory that they are opened one at a time.
     """
 
@@ -84,6 +85,7 @@ class InputPage:
     stamp: str
     number: int = 0
     image: Path | None = None
+    layers: frozenset[str] = frozenset()
     shows: Shows = "page"
     is_large: bool = False
 
@@ -117,6 +119,7 @@ class FoundPages:
         self.are_sorted = False
         self._out = out and out.resolve()
         self._images: dict[Path, ImageFinder] = {}
+        self._layers: set[str] = set()
 
     def add(self, given: Path, root: Path) -> None:
         """Add the pages at `root`, which is `given`, or the folder that it was unpacked to."""
@@ -140,6 +143,7 @@ class FoundPages:
             raise DataError("no image, PDF, PAGE or ALTO file is in it", code="input-empty", where=given, hint=hint)
         if root != given and given.is_file():  # an archive, whose unpacked files are new
             pages = [replace(page, stamp=_stamp(given)) for page in pages]
+        pages = [replace(page, layers=frozenset(self._layers)) for page in pages]
         known = {(page.path, page.number) for page in self.pages}
         ids = {page.id for page in self.pages}
         for page in pages:
@@ -169,7 +173,9 @@ class FoundPages:
     def _find_image(self, path: Path, source: Path) -> Path:
         if source not in self._images:
             self._images[source] = ImageFinder(source)
-        return self._images[source].find(parse_xml_page(path).image or path.stem, near=path.parent)
+        page = parse_xml_page(path)
+        self._layers |= page.layers
+        return self._images[source].find(page.image or path.stem, near=path.parent)
 
     def _pages_of_file(self, path: Path, where: str, source: Path) -> list[InputPage]:
         stem, suffix = Path(where).with_suffix("").as_posix(), path.suffix.lower()
@@ -392,7 +398,7 @@ class PagePreparer:
 
 
 def _read_xml(page: InputPage, image: Path) -> tuple[Page, list[str]]:
-    xml_page = parse_xml_page(page.path)
+    xml_page = parse_xml_page(page.path).without_readings(page.layers)
     lines, failed = [], []
     for line in xml_page.placed_lines():
         where = f"{page.id}#{line.id or (line.index or 0) + 1}"
