@@ -219,8 +219,7 @@ def test_the_command_prints_a_table_or_json(
     facts: list[Fact], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("dsocr.examine", lambda: facts)
-    ended, out, _ = call(monkeypatch, capsys, "doctor")
-    assert ended == code
+    out, _ = call(monkeypatch, capsys, "doctor", code=code)
     *table, last = out.splitlines()
     assert table[:5] == [
         "name    state    found",
@@ -230,6 +229,6 @@ def test_the_command_prints_a_table_or_json(
         "peft    missing  0.9 is too old" if code else "ready",
     ]
     assert last == ("not ready: peft" if code else "next: dsocr demo, or dsocr prepare YOUR_SCANS -o data/yours")
-    found = json.loads(call(monkeypatch, capsys, "doctor", "--json")[1])
+    found = json.loads(call(monkeypatch, capsys, "doctor", "--json", code=code)[0])
     assert found["ready"] == (code == 0)
     assert [Fact(**fact) for fact in found["facts"]] == facts

@@ -201,6 +201,6 @@ def test_an_interrupted_command_reports_what_it_keeps(
     monkeypatch.setattr(work, "MIN_SECONDS_KEPT", min_seconds)
     monkeypatch.setattr("dsocr.inference.reader.LocalReader.of_run", lambda *_, **__: Fails(4, KeyboardInterrupt()))
     monkeypatch.setattr("dsocr.runs.RunFolder.to_read_with", lambda _: run)
-    code, _, err = call(monkeypatch, capsys, "transcribe", run.path, scans, "-o", tmp_path / "o.txt", "--quiet")
-    assert code == 130
+    arguments = ("transcribe", run.path, scans, "-o", tmp_path / "o.txt", "--quiet")
+    _, err = call(monkeypatch, capsys, *arguments, code=130)
     assert ("kept" in err) == kept, err

@@ -14,22 +14,24 @@ from dsocr.errors import DsocrError
 for name in COMMANDS:
     app[name]  # a command is made once: here, before a test replaces its function
 
-Call = Callable[..., tuple[int, str, str]]
+Call = Callable[..., tuple[str, str]]
 Fail = Callable[..., DsocrError]
 
 
 def call(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object
-) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `dsocr ARGUMENTS`."""
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0
+) -> tuple[str, str]:
+    """Stdout and stderr of `dsocr ARGUMENTS`, which must end with this exit code."""
     monkeypatch.setattr(sys, "argv", ["dsocr", *map(str, arguments)])
     capsys.readouterr()
     try:
         main()
-        code = 0
+        ended = 0
     except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    return code, *capsys.readouterr()
+        ended = int(exit_.code or 0)
+    out, err = capsys.readouterr()
+    assert ended == code, out + err
+    return out, err
 
 
 def fail(*arguments: object) -> DsocrError:

@@ -10,7 +10,7 @@ from tests.integration.calling import Call, Fail
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs `dsocr ARGUMENTS`; gives its exit code, stdout and stderr."""
+    """Runs `dsocr ARGUMENTS` up to an exit code, 0 unless it is given; gives stdout and stderr."""
     return partial(calling.call, monkeypatch, capsys)
 
 

@@ -225,8 +225,7 @@ def test_an_address_that_cannot_be_used_is_named(host: str, taken: int) -> None:
 
 
 def test_a_workbench_says_that_its_port_is_taken_before_it_reads_a_page(taken: int, tmp_path: Path, call: Call) -> None:
-    code, _, err = call("workbench", make_pages(tmp_path / "box"), "--port", taken, "--no-show")
-    assert code == 2
+    _, err = call("workbench", make_pages(tmp_path / "box"), "--port", taken, "--no-show", code=2)
     assert f"cannot listen on 127.0.0.1:{taken}: " in err
     assert err.count("127.0.0.1") == 1
     assert not (tmp_path / "box.workbench").exists()

@@ -5,10 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 import dsocr
-from convert_recogniser import save_network
 from dsocr.data.dataset import SourceReport
 from dsocr.evaluation.scores import load_lines
 from dsocr.images import open_image
@@ -20,19 +18,12 @@ from dsocr.workbench.archive import import_pages, open_archive
 from dsocr.workbench.background import load_reader
 from dsocr.workbench.store import open_store
 from tests.integration.calling import Call
-from tests.models.test_ctc_network import small_network
-
-CHARACTERS = (*"aeopn", *"аеорп", " ", ".")
+from tests.models.test_scripts import write_both_scripts
 
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """A network that writes letters of both scripts at random."""
-    network = small_network(list(CHARACTERS))
-    with torch.no_grad():
-        network.head.head.bias[[0, *(1 + CHARACTERS.index(sign) for sign in " .")]] -= 20
-    save_network(network, list(CHARACTERS), tmp_path / "both")
-    return tmp_path / "both"
+    return write_both_scripts(tmp_path / "both")
 
 
 def scripts(*texts: str) -> set[str | None]:
@@ -56,8 +47,7 @@ def test_commands_keep_to_a_script_and_state_one_that_is_decided(
         shutil.copy(small_dataset.parent / "source" / name, images)
     given = [] if script is None else ["--script", script]
 
-    code, out, err = call("evaluate", base, "--dataset", small_dataset, "--no-report", "--json", *given)
-    assert code == 0, err
+    out, _ = call("evaluate", base, "--dataset", small_dataset, "--no-report", "--json", *given)
     card = json.loads(out)
     kept = card["settings"]["generation"]["script"]
     assert kept == script or (script is None and kept != "auto")
@@ -66,8 +56,7 @@ def test_commands_keep_to_a_script_and_state_one_that_is_decided(
         (lines,) = load_lines(RunFolder(Path("runs/both-dataset")).lines).values()
         assert scripts(*(line.prediction for line in lines)) == {kept}
 
-    code, _, err = call("transcribe", base, images, "-o", "texts.jsonl", "--images", "line", *given)
-    assert code == 0, err
+    call("transcribe", base, images, "-o", "texts.jsonl", "--images", "line", *given)
     transcribed = [json.loads(row)["text"] for row in Path("texts.jsonl").read_text("utf-8").splitlines()]
     if script is None:
         return

@@ -1,7 +1,6 @@
 """Publishing a run and a dataset on a Hub that is only a folder here, and reading them back from it."""
 
 import json
-import shutil
 from pathlib import Path, PureWindowsPath
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +16,7 @@ from dsocr.runs import RunFolder
 from tests.conftest import draw_line
 from tests.evaluation.making_runs import scored
 from tests.integration.calling import Call
+from tests.making_models import make_run
 from tests.raising import raises_code
 
 
@@ -66,13 +66,11 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 
 @pytest.fixture
-def run(small_run: RunFolder, tmp_path: Path) -> RunFolder:
-    """A finished run with a scorecard, which a test may change."""
-    shutil.copytree(small_run.path, tmp_path / "run")
-    copy = RunFolder(tmp_path / "run")
-    lines = scored(("йод", "йод"))
-    make_scorecard("test", {"base": lines, "adapter": lines}).save(copy.scorecard)
-    return copy
+def run(tmp_path: Path) -> RunFolder:
+    """A finished run with a scorecard."""
+    run, lines = make_run(tmp_path / "run", "nano"), scored(("йод", "йод"))
+    make_scorecard("test", {"base": lines, "adapter": lines}).save(run.scorecard)
+    return run
 
 
 def test_a_run_is_published_with_its_card_and_read_back(hub: Hub, run: RunFolder, tmp_path: Path) -> None:
@@ -162,12 +160,8 @@ def test_a_dataset_is_published_with_a_card_and_read_back(hub: Hub, small_datase
 
 def test_the_command_lists_asks_and_sends(hub: Hub, run: RunFolder, small_dataset: Path, call: Call) -> None:
     push = ("push", run.path, "me/letters")
-    code, out, err = call(*push, "--dry-run")
-    assert (code, hub.requests) == (0, [])
-    assert "adapter_model.safetensors" in out
-    code, _, err = call(*push, "--license", "mit")
-    assert (code, "--yes" in err, hub.requests) == (2, True, [])
-    code, out, _ = call(*push, "--license", "mit", "--yes", "--quiet")
-    assert (code, out) == (0, "published: https://huggingface.co/me/letters\n")
-    code, out, _ = call("push", small_dataset, "me/data", "--dry-run")
-    assert (code, "train/metadata.jsonl" in out) == (0, True)
+    assert "adapter_model.safetensors" in call(*push, "--dry-run")[0]
+    assert "--yes" in call(*push, "--license", "mit", code=2)[1]
+    assert hub.requests == []
+    assert call(*push, "--license", "mit", "--yes", "--quiet")[0] == "published: https://huggingface.co/me/letters\n"
+    assert "train/metadata.jsonl" in call("push", small_dataset, "me/data", "--dry-run")[0]

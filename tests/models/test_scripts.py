@@ -96,13 +96,18 @@ def test_letters_that_the_network_sees_outweigh_a_text_that_the_language_model_d
     assert decide_script([CLEAR_CYRILLIC] * MIN_LINES, CHARACTERS, model) == "cyrillic"
 
 
-@pytest.fixture
-def reader(tmp_path: Path) -> LocalReader:
+def write_both_scripts(folder: Path) -> Path:
+    """Write a network that reads letters of both scripts at random."""
     network = small_network(list(CHARACTERS))
     with torch.no_grad():  # letters rather than blanks and signs
         network.head.head.bias[[0, *(1 + CHARACTERS.index(sign) for sign in " .")]] -= 20
-    save_network(network, list(CHARACTERS), tmp_path / "base")
-    base = load_base(str(tmp_path / "base"))
+    save_network(network, list(CHARACTERS), folder)
+    return folder
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> LocalReader:
+    base = load_base(str(write_both_scripts(tmp_path / "base")))
     return LocalReader(base.network, base.processor(None, ""), Generation(), TextPolicy())
 
 
