@@ -129,7 +129,7 @@ def _write(
     (folder / "generation_config.json").unlink(missing_ok=True)
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    _write_in_two(folder, tensors | unused)
+    write_in_two(folder, tensors | unused)
     code = {"AutoConfig": f"modeling.{name}Config", "AutoModel": f"modeling.{name}ForCausalLM"}
     original = {"model_type": "deepseek_vl_v2", "architectures": [f"{name}ForCausalLM"], "auto_map": code}
     original |= {"language_config": _TEXT, "vision_config": vision}
@@ -140,7 +140,8 @@ def _write(
     return folder
 
 
-def _write_in_two(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+def write_in_two(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Write tensors into two files with an index."""
     names = sorted(tensors)
     parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
     for file, part in parts.items():

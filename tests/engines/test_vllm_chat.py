@@ -3,15 +3,12 @@
 from pathlib import Path
 
 import pytest
-import torch
-from PIL import Image
 
 import dsocr
 from dsocr.inference.reader import LocalReader
-from dsocr.models.chat_inputs import ChatProcessor
 from dsocr.models.image_text_to_text import ImageTextToText
 from dsocr.runs import RunFolder
-from tests.engines.test_vllm import NEAR, PYTHON, ask, serve
+from tests.engines.test_vllm import NEAR, PYTHON, ask, compare, serve
 from tests.making_models import make_run
 from tests.models.chat_models import draw_text, write_chat_model
 
@@ -39,24 +36,6 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-def log_probabilities(reader: LocalReader, image: Path, tokens: list[int]) -> tuple[list[int], torch.Tensor]:
-    """Our ids of the prompt, and our log-probabilities at its end and after each of the tokens, (n, vocabulary)."""
-    processor = reader.processor
-    assert isinstance(processor, ChatProcessor)
-    sample = processor.encode(Image.open(image))
-    batch = processor.collate([sample], padding="right")
-    length = batch["input_ids"].shape[1]
-    more = torch.tensor([tokens])
-    batch["input_ids"] = torch.cat([batch["input_ids"], more], dim=1)
-    for name in ("attention_mask", "mm_token_type_ids"):
-        if name in batch:
-            fill = torch.full_like(more, int(name == "attention_mask"))
-            batch[name] = torch.cat([batch[name], fill.to(batch[name].dtype)], dim=1)
-    with torch.inference_mode():
-        logits = reader.network(**processor.family.prepare_batch(batch)).logits
-    return list(sample.prompt_ids), logits[0, length - 1 : -1].log_softmax(-1)
-
-
 @pytest.mark.parametrize("form", ["adapter", "merged"])
 def test_vllm_reads_an_export_of_a_chat_model_as_dsocr_does(form: str, folder: Path) -> None:
     model, options = folder / "merged", ["--served-model-name", "mine"]
@@ -69,17 +48,9 @@ def test_vllm_reads_an_export_of_a_chat_model_as_dsocr_does(form: str, folder: P
     firsts = []
     with serve(model, *serving.options_at("default"), *options) as address:
         for name, near in (("a", NEAR), ("b", NEAR), ("c", 0.1)):
-            answer = ask(address, "mine", folder / f"{name}.png", PROMPT)
-            steps = answer["choices"][0]["logprobs"]["content"]
-            tokens = [int(step["token"].split(":")[1]) for step in steps]
-            prompt, ours = log_probabilities(reader, folder / f"{name}.png", tokens)
-            assert answer["prompt_token_ids"] == prompt
-            largest = 0.0
-            for step, here in zip(steps, ours, strict=True):
-                theirs = {int(entry["token"].split(":")[1]): entry["logprob"] for entry in step["top_logprobs"]}
-                assert len(theirs) >= 20
-                largest = max(largest, *(abs(here[token].item() - value) for token, value in theirs.items()))
+            image = folder / f"{name}.png"
+            largest, first = compare(reader, image, ask(address, "mine", image, PROMPT))
             print(folder.name, form, name, f"largest difference {largest:.1e}")  # noqa: T201
             assert largest < near, name
-            firsts.append(ours[0])
+            firsts.append(first)
     assert (firsts[0] - firsts[1]).abs().max() > 50 * NEAR, "the image must matter"

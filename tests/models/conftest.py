@@ -1,11 +1,18 @@
 """Bases with random weights that several files read; tests must not change their folders."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.making_models import write_first, write_second
-from tests.models.chat_models import write_chat_model
+from tests.models.chat_models import small_processors, write_chat_model
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _small_processors() -> Iterator[None]:
+    with small_processors():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from dsocr.models.checkpoints import find_instructions
 from dsocr.models.loading import load_processor, recognize
-from tests.models.chat_models import small_processors, write_chat_model
+from tests.models.chat_models import write_chat_model
 
 GENERAL = "Transcribe the text in this image. Answer with the text only."
 QWEN = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
@@ -51,12 +50,6 @@ CHECKPOINTS = [
     ),
     ("Qwen/Qwen3-VL-2B-Instruct", "qwen3_vl", QWEN.format(VISION + GENERAL)),
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_numbers() -> Iterator[None]:
-    with small_processors():
-        yield
 
 
 @pytest.fixture(scope="module")

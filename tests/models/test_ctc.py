@@ -17,7 +17,6 @@ from PIL import Image
 from torch.nn import functional
 
 import dsocr
-from convert_recogniser import save_network
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Split
@@ -34,7 +33,8 @@ from dsocr.models.loading import choose_dtype, load_base, load_processor
 from dsocr.runs import RunFolder
 from dsocr.training.preflight import CHEAP_SAMPLES, check_setup, errors
 from dsocr.training.trainer import Trainer
-from tests.models.test_ctc_network import small_network
+from tests.data.making import page_line, page_xml, picture, write
+from tests.models.test_ctc_network import write_ctc
 from tests.raising import raises_code
 from tests.training.running import pinned, set_up, train
 
@@ -52,9 +52,7 @@ def _few_weights() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small recogniser with random weights that knows few letters."""
-    folder = tmp_path_factory.mktemp("base")
-    save_network(small_network(LETTERS), LETTERS, folder)
-    return folder
+    return write_ctc(tmp_path_factory.mktemp("base"), LETTERS)
 
 
 def configuration(base: Path, dataset: Path, output: Path, **training: Any) -> RunConfig:
@@ -325,19 +323,12 @@ def test_scorecard_has_the_gain_of_the_language_model(run: RunFolder, tmp_path: 
     model.weight = 0.3
     (copy.adapter / FILE).write_text(model.to_json(), encoding="utf-8")
     write_manifest(copy.adapter)
-    card = dsocr.Run(copy.path).evaluate(base=False, report=False)
+    card = dsocr.Run(copy.path).evaluate(base=False, report=False, limit=2)
     assert card.settings["language_model"]["weight"] == 0.3
     assert card.settings["language_model"]["cer"] == pytest.approx(card.cer)
-    plain = dsocr.Run(run.path).evaluate(base=False, report=False)
+    plain = dsocr.Run(run.path).evaluate(base=False, report=False, limit=2)
     assert card.settings["language_model"]["cer_without"] == pytest.approx(plain.cer)
     assert "language_model" not in plain.settings
-
-
-PAGE = """<?xml version="1.0" encoding="UTF-8"?>
-<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15">
-<Page imageFilename="scan.png" imageWidth="600" imageHeight="800"><TextRegion id="r"><Coords points="{points}"/>
-<TextLine id="l"><Coords points="{points}"/></TextLine></TextRegion></Page></PcGts>
-"""
 
 
 @pytest.mark.parametrize(
@@ -353,19 +344,15 @@ def test_words_have_their_boxes_on_the_page(
 ) -> None:
     family = type(load_processor(str(run.adapter), None, "").family)
     monkeypatch.setattr(
-        family,
-        "map_logits",
-        lambda family, function, network, processor, _: map_doubtful(
-            family, function, network, processor, ["a cat"], "a"
-        ),
+        family, "map_logits", lambda f, see, net, processor, _: map_doubtful(f, see, net, processor, ["a cat"], "a")
     )
-    (tmp_path / "in").mkdir()
-    Image.new("L", (600, 800), 230).save(tmp_path / "in" / "scan.png")
-    (tmp_path / "in" / "scan.xml").write_text(PAGE.format(points=points), encoding="utf-8")
+    picture(tmp_path / "in" / "p.png", (600, 800))
+    line = page_line("", points=points).replace("<TextLine", '<TextLine id="l"')
+    write(tmp_path / "in" / "p.xml", page_xml(f'<TextRegion id="r">{line}</TextRegion>', size=(600, 800)))
     dsocr.transcribe(run.path, tmp_path / "in", tmp_path / "out", format="page")
     (file,) = (tmp_path / "out").rglob("*.xml")
-    words = re.findall(r'<Word id="l_w(\d)"><Coords points="(\d+),\d+ (\d+),', file.read_text(encoding="utf-8"))
-    assert [(int(begin), int(end) + 1) for _, begin, end in words] == expected
+    words = re.findall(r'<Word[^>]*><Coords points="(\d+),\d+ (\d+),', file.read_text(encoding="utf-8"))
+    assert [(int(begin), int(end) + 1) for begin, end in words] == expected
 
 
 def test_texts_are_refused_where_nothing_would_learn_them(base: Path, small_dataset: Path, tmp_path: Path) -> None:

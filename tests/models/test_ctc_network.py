@@ -81,6 +81,12 @@ def small_network(characters: list[str] = CHARACTERS, kind: str = "v6 small") ->
     return network.eval()
 
 
+def write_ctc(folder: Path, characters: Sequence[str] = CHARACTERS, kind: str = "v6 small") -> Path:
+    """Write a small line recogniser with random weights."""
+    save_network(small_network([*characters], kind), [*characters], folder)
+    return folder
+
+
 def init_evenly(network: Any) -> None:
     """Set random weights that neither damp nor swell what passes them."""
     for module in network.modules():

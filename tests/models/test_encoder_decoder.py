@@ -3,7 +3,9 @@
 import json
 import pickle
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,9 +175,8 @@ def test_the_decoder_limits_texts_as_the_settings_do(trocr: BaseModel, tmp_path:
 def test_start_end_and_pad_are_found_where_they_are(tmp_path: Path) -> None:
     folder = write_trocr(tmp_path / "base")
     assert [load(folder).start_id, load(folder).end_id, load(folder).pad_id] == [2, 2, 1]
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    del config["decoder_start_token_id"], config["decoder"]["decoder_start_token_id"]
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    change(folder / "config.json", lambda config: config.pop("decoder_start_token_id"))
+    change(folder / "config.json", lambda config: config["decoder"].pop("decoder_start_token_id"))
     (folder / "generation_config.json").write_text('{"decoder_start_token_id": 5}', encoding="utf-8")
     assert load(folder).start_id == 5
     (folder / "generation_config.json").unlink()
@@ -183,11 +184,15 @@ def test_start_end_and_pad_are_found_where_they_are(tmp_path: Path) -> None:
     network: Any = load_base(str(folder)).network
     ids = network.generation_config
     assert (ids.decoder_start_token_id, ids.eos_token_id, ids.pad_token_id) == (0, 2, 1)
-    tokens = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-    del tokens["bos_token"]
-    (folder / "tokenizer_config.json").write_text(json.dumps(tokens), encoding="utf-8")
+    change(folder / "tokenizer_config.json", lambda tokens: tokens.pop("bos_token"))
     with raises_code("base-incomplete"):
         load(folder)
+
+
+def change(path: Path, how: Callable[[Any], object]) -> None:
+    """Change a JSON file."""
+    how(content := json.loads(path.read_text(encoding="utf-8")))
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def load(folder: Path) -> EncoderDecoderProcessor:
@@ -201,10 +206,10 @@ def load(folder: Path) -> EncoderDecoderProcessor:
     [("image_mean", [0.5]), ("image_mean", "x"), ("image_mean", {"a": 3}), ("image_std", [0.5, 0, 0.5])],
 )
 def test_image_settings_that_were_damaged_by_hand(tmp_path: Path, name: str, value: object) -> None:
-    path = write_trocr(tmp_path / "base") / "preprocessor_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {name: value}), encoding="utf-8")
+    folder = write_trocr(tmp_path / "base")
+    change(folder / "preprocessor_config.json", lambda settings: settings.update({name: value}))
     with raises_code("base-damaged", "base"):
-        load(path.parent)
+        load(folder)
 
 
 def test_the_files_of_a_byte_level_tokenizer_as_trocr_is_published(tmp_path: Path) -> None:
@@ -217,9 +222,7 @@ def test_the_files_of_a_byte_level_tokenizer_as_trocr_is_published(tmp_path: Pat
     names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>", "sep_token": "</s>"}
     tokens = {**names, "cls_token": "<s>", "mask_token": "<mask>", "tokenizer_class": "RobertaTokenizer"}
     (folder / "tokenizer_config.json").write_text(json.dumps(tokens), encoding="utf-8")
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    config["decoder"]["vocab_size"] = len(vocabulary)
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    change(folder / "config.json", lambda config: config["decoder"].update(vocab_size=len(vocabulary)))
     processor = pickle.loads(pickle.dumps(load(folder)))  # as it is sent to worker processes
     text = "Привет  <s> № 漢"
     assert processor.text_of(processor.text_ids(text)) == text
@@ -230,22 +233,14 @@ def test_the_files_of_a_byte_level_tokenizer_as_trocr_is_published(tmp_path: Pat
 def test_checkpoints_with_missing_files(tmp_path: Path) -> None:
     folder = write_trocr(tmp_path / "base")
 
-    def without(name: str, entry: str = "") -> Path:
-        copy = tmp_path / f"{name}-{entry}"
-        shutil.copytree(folder, copy)
-        if entry:
-            config = json.loads((copy / name).read_text("utf-8"))
-            del config["encoder"][entry]
-            (copy / name).write_text(json.dumps(config), encoding="utf-8")
-        else:
-            (copy / name).unlink()
-        return copy
-
-    small = json.loads((folder / "config.json").read_text("utf-8"))
-    for name in ("preprocessor_config.json", "tokenizer.json", "config.json"):
+    damages: dict[str, Callable[[Path], object]] = {
+        "preprocessor_config.json": Path.unlink,
+        "tokenizer.json": Path.unlink,
+        "config.json": partial(change, how=lambda config: config["encoder"].pop("image_size")),
+        "./config.json": partial(change, how=lambda config: config["decoder"].update(vocab_size=50)),
+    }
+    for name, damage in damages.items():
+        copy = Path(shutil.copytree(folder, tmp_path / "copy", dirs_exist_ok=True))
+        damage(copy / name)
         with raises_code("base-incomplete"):
-            load(without(name, "image_size" if name == "config.json" else ""))
-    small["decoder"]["vocab_size"] = 50
-    (folder / "config.json").write_text(json.dumps(small), encoding="utf-8")
-    with raises_code("base-incomplete"):
-        load(folder)
+            load(copy)

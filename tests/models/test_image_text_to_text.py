@@ -4,7 +4,6 @@ import json
 import pickle
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from dsocr.training.feature_cache import vision_features
 from dsocr.training.preflight import forward_backward
 from tests.integration.calling import fail
 from tests.making_models import make_run
-from tests.models.chat_models import CHAT_MODELS, draw_text, small_processors, write_chat_model
+from tests.models.chat_models import CHAT_MODELS, draw_text, write_chat_model
 from tests.raising import raises_code
 from tests.training.running import set_up
 
@@ -52,12 +51,6 @@ few_quick = pytest.mark.parametrize(
 
 The others try that transformers and PEFT do with them what they do with these: `make test-slow`, `make newest`.
 """
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_numbers() -> Iterator[None]:
-    with small_processors():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
 
 import pretrain_small
-from convert_recogniser import create_network, save_network
 from dsocr.models.canvas import LINE_HEIGHT
 from dsocr.models.ctc import collate_lines
 from dsocr.models.ctc_network import load_network
 from pretrain_small import Training
 from small_lines import Batches, open_cache, stream_pools, to_batch, write_source
 from small_texts import CHARACTERS, LineMaker, Words, spell_before_reform
+from tests.models.test_ctc_network import write_ctc
 
 
 def line(width: int, value: int = 200) -> NDArray[np.uint8]:
@@ -40,13 +39,7 @@ def cache(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    blocks = [[[3, 8, 8, 1, True]], [[3, 8, 8, 1, False]], [[3, 8, 8, [2, 1], False]], [[3, 8, 8, [2, 1], False]]]
-    backbone = {"model_type": "pp_lcnet_v4", "block_configs": blocks, "stem_channels": [3, 4, 8]}
-    torch.manual_seed(1)
-    letters = ["a", "e", "t", "x"]
-    config = PPOCRV6SmallRecConfig(backbone_config=backbone, hidden_size=16, num_attention_heads=2)
-    save_network(create_network(letters, config), letters, tmp_path / "base")
-    return tmp_path / "base"
+    return write_ctc(tmp_path / "base", "aetx")
 
 
 def test_alphabet() -> None:

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+from tests.making_models import write_in_two
 
 HERE = Path(__file__).parent
 SHIPPED = [HERE / "fixtures" / "deepseek_ocr_v1", HERE / "fixtures" / "deepseek_ocr_2"]
@@ -46,13 +47,8 @@ class Fixture:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(self._config()), encoding="utf-8")
         self._write_tokenizer(folder)
-        tensors = {name: weight(self.numbers["salt"], name, shape) for name, shape in self.numbers["tensors"].items()}
-        names = sorted(tensors)
-        parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
-        for file, part in parts.items():
-            save_file({name: tensors[name] for name in part}, folder / file)
-        index = {"metadata": {}, "weight_map": {name: file for file, part in parts.items() for name in part}}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+        shapes, salt = self.numbers["tensors"], self.numbers["salt"]
+        write_in_two(folder, {name: weight(salt, name, shape) for name, shape in shapes.items()})
 
     def text(self, ids: list[int]) -> str:
         """The text whose tokens are these ids."""

@@ -25,9 +25,11 @@ from dsocr.training import unlabelled as module
 from dsocr.training.recipe import run_job
 from dsocr.training.samples import EncodedSamples, OwnReadings
 from tests.conftest import eight_steps
+from tests.data.making import page_line, page_xml, write
 from tests.raising import raises_code
 from tests.training.conftest import true_text
 from tests.training.running import train
+from tests.training.test_callbacks import StopAfter
 from tests.training.test_train import PowerCutError, changed, cut_at
 
 Configured = Callable[..., RunConfig]
@@ -113,9 +115,7 @@ def learnt(configured: Configured, first_run: RunFolder, tmp_path_factory: pytes
         return train(config, on_message=said.append), said, given
 
 
-def test_what_reads_the_validation_lines_better_is_kept(
-    learnt: Learnt,
-) -> None:
+def test_what_reads_the_validation_lines_better_is_kept(learnt: Learnt) -> None:
     result, said, _ = learnt
     report = result.unlabelled
     assert report is not None
@@ -151,12 +151,8 @@ def test_the_run_is_whole_and_says_what_it_learnt(learnt: Learnt) -> None:
     assert result.unlabelled is not None
     assert UnlabelledReport.of(read_provenance(run)) == result.unlabelled
     assert result.unlabelled.describe() in said
-    assert {path.name for path in run.unlabelled.iterdir()} == {
-        module.FIRST,
-        module.SECOND,
-        module.READINGS,
-        "dataset",
-    }
+    kept = {module.FIRST, module.SECOND, module.READINGS, "dataset"}
+    assert {path.name for path in run.unlabelled.iterdir()} == kept
     assert not list(run.unlabelled.rglob("*.safetensors"))
     assert any(run.tensorboard.iterdir())
     config = load_run_config(run.config)
@@ -258,21 +254,15 @@ def test_what_is_held_out_or_trained_on_is_not_read(
     assert len(set(reader.names)) == 12
 
 
-PAGE = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"><Page imageFilename="{name}"
-imageWidth="300" imageHeight="400"><TextRegion id="r"><Coords points="0,0 299,0 299,399 0,399"/>{lines}</TextRegion>
-</Page></PcGts>"""
-
-
 def write_page(folder: Path, name: str, seed: int, count: int, *, texts: bool) -> None:
+    folder.mkdir(exist_ok=True)
     Image.effect_noise((300, 400), 20 + seed).save(folder / f"{name}.png")
-    rows = []
+    lines = ""
     for number in range(count):
-        top = 20 + 70 * number
-        text = f"<TextEquiv><Unicode>line {number} of {name}</Unicode></TextEquiv>" if texts else ""
-        points = f"20,{top} 280,{top} 280,{top + 50} 20,{top + 50}"
-        rows.append(f'<TextLine id="l{number}"><Coords points="{points}"/>{text}</TextLine>')
-    page = PAGE.format(name=f"{name}.png", lines="".join(rows))
-    (folder / f"{name}.xml").write_text(page, encoding="utf-8")
+        points = f"20,{20 + 70 * number} 280,{20 + 70 * number} 280,{70 + 70 * number} 20,{70 + 70 * number}"
+        lines += page_line(f"line {number} of {name}" if texts else "", points=points)
+    region = f'<TextRegion id="r"><Coords points="0,0 299,0 299,399 0,399"/>{lines}</TextRegion>'
+    write(folder / f"{name}.xml", page_xml(region, image=f"{name}.png", size=(300, 400)))
 
 
 def test_pages_of_the_validation_and_the_test_split_are_known_by_their_scans(
@@ -280,8 +270,6 @@ def test_pages_of_the_validation_and_the_test_split_are_known_by_their_scans(
 ) -> None:
     """The scans have other lines on the same pages than the dataset, so that no image of a line is the same."""
     source, scans = tmp_path / "source", tmp_path / "scans"
-    source.mkdir()
-    scans.mkdir()
     for seed, name in enumerate(("a", "b", "c", "d")):
         write_page(source, name, seed, 3, texts=True)
         write_page(scans, name, seed, 5, texts=False)
@@ -368,19 +356,13 @@ def test_a_second_training_and_the_last_files_resume_bit_by_bit(
     assert result.unlabelled == learnt[0].unlabelled
 
 
-class StopAtTwo(dsocr.Callback):
-    def on_step_end(self, trainer: dsocr.Trainer) -> None:
-        if trainer.state.step == 2:
-            trainer.stop(save=True)
-
-
 def test_a_callback_that_ends_both_trainings_leaves_the_first(
     configured: Configured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two lines for validation cannot tell which is better."""
     FakeReader(true_text).install(monkeypatch)
     monkeypatch.setattr(module, "_LEAST", 2)
-    result = train(configured(tmp_path / "run"), callbacks=[StopAtTwo()])
+    result = train(configured(tmp_path / "run"), callbacks=[StopAfter(2)])
     assert result.unlabelled is not None
     assert (result.unlabelled.learnt, result.unlabelled.refused) == (0, "")
     assert (result.best_step, result.steps) == (None, 2)
@@ -427,18 +409,15 @@ def test_nothing_is_begun_that_nobody_could_judge(small_dataset: Path, scans: Pa
     shutil.copy(scans / "scan-00.png", folder)
     (folder / "lines.jsonl").write_text('{"file_name": "scan-00.png", "text": "a"}\n', encoding="utf-8")
     dataset = dsocr.prepare(folder, tmp_path / "data", split="1/0/0")
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"dataset": dataset.folder, "unlabelled": scans}, "unlabelled-unjudged"),
-        ({"dataset": small_dataset, "unlabelled": tmp_path / "missing"}, "input-missing"),
-    ]
-    for arguments, code in cases:
-        with raises_code(code):
-            dsocr.train(**arguments, base="nano", output=tmp_path / "run")
-        assert not (tmp_path / "run").exists()
     (tmp_path / "empty").mkdir()
-    with raises_code("input-empty"):
-        dsocr.train(dataset=small_dataset, unlabelled=tmp_path / "empty", base="nano", output=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    for learnt, shown, code in (
+        (dataset.folder, scans, "unlabelled-unjudged"),
+        (small_dataset, tmp_path / "missing", "input-missing"),
+        (small_dataset, tmp_path / "empty", "input-empty"),
+    ):
+        with raises_code(code):
+            dsocr.train(dataset=learnt, unlabelled=shown, base="nano", output=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
 
 def test_several_processes_are_refused(configured: Configured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,13 +454,10 @@ def test_own_readings_are_no_texts_of_the_language_model_and_no_letters(
     small_dataset: Path, tmp_path: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line recogniser: the second training has the head and the texts of the first."""
-    from convert_recogniser import save_network
     from tests.models.test_ctc import LETTERS, configuration
-    from tests.models.test_ctc_network import small_network
+    from tests.models.test_ctc_network import write_ctc
 
-    base = tmp_path / "base"
-    save_network(small_network(LETTERS), LETTERS, base)
-    config = configuration(base, small_dataset, tmp_path / "run", max_steps=2)
+    config = configuration(write_ctc(tmp_path / "base", LETTERS), small_dataset, tmp_path / "run", max_steps=2)
     config = changed(config, training={"unlabelled": [str(scans)]})
     monkeypatch.setattr(module, "_LEAST", 5)
     FakeReader(lambda number: "zebra crossing zebra").install(monkeypatch)
