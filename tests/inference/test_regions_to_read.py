@@ -1,17 +1,14 @@
 """Lines of ALTO and PAGE files are read by the types of their regions."""
 
-from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from dsocr.document import Unit
 from dsocr.formats import parse_xml_page
-from dsocr.inference.confidence import Prediction
 from tests.data.making import page_line, page_xml, write
-from tests.inference.reading_pages import Hashes, draw_page, fake_run, transcribe
+from tests.inference.reading_pages import Fails, Hashes, draw_page, fake_run, transcribe
 from tests.raising import raises_code
 
 KINDS = ('type="heading"', 'type="marginalia"', "", 'type="heading"')
@@ -63,16 +60,10 @@ def test_types_that_cannot_be_chosen_are_refused_before_reading(unit: Unit, code
 def test_another_choice_of_regions_does_not_resume_an_interrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Stops(Hashes):
-        def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
-            if self.read_ids:
-                raise KeyboardInterrupt
-            return super().read(images)
-
     pages = [typed_page(tmp_path / "in", name) for name in "pq"]
     monkeypatch.setattr("dsocr.io.work.MIN_SECONDS_KEPT", 0.0)
     again = partial(transcribe, fake_run(tmp_path / "run"), pages, tmp_path / "out.jsonl", replace=True)
     with pytest.raises(KeyboardInterrupt):
-        again(regions=["heading"], reader=Stops())
+        again(regions=["heading"], reader=Fails(2, KeyboardInterrupt()))
     report = again(regions=["marginalia"], reader=Hashes())
     assert (report.resumed, report.lines, report.outside) == (0, 8, 4)

@@ -18,7 +18,6 @@ from dsocr.layout.lines import draw_lines, find_outlines
 from dsocr.layout.text_detector import keep_detector, load_detector
 from dsocr.runs import SHIPPED_DETECTOR, RunFolder, read_history
 from dsocr.training.detector import detection_loss
-from dsocr.training.trainer import Callback
 from dsocr.workbench.archive import detect_outlines, import_pages, open_archive
 from dsocr.workbench.store import open_store
 from pretrain_detector import write as write_detector
@@ -26,12 +25,13 @@ from tests.data.making import write
 from tests.data.zigzag_pages import LINES, strips
 from tests.inference.reading_pages import fake_run
 from tests.raising import raises_code
+from tests.training.test_trainer import Recorder
 
 QUICK: dict[str, Any] = {
     "base": "detector",
-    "max_steps": 4,
-    "validation": {"every_steps": 2},
-    "checkpoints": {"every_steps": 2},
+    "max_steps": 2,
+    "validation": {"every_steps": 1},
+    "checkpoints": {"every_steps": 1},
     "report_to": [],
     "threads": 1,
 }
@@ -126,7 +126,7 @@ def test_rates_of_counts() -> None:
 def test_a_training_changes_the_weights_and_writes_a_run(trained: Path) -> None:
     run = trained / "run"
     rows = read_history(run).validation
-    assert [row["step"] for row in rows] == [0, 2, 4]
+    assert [row["step"] for row in rows] == [0, 1, 2]
     assert rows[-1]["loss"] < rows[0]["loss"]
     assert 0 <= rows[-1]["f1"] <= 1
     shipped, learnt = (load_detector(folder).state_dict() for folder in (SHIPPED_DETECTOR, run / "model"))
@@ -136,17 +136,16 @@ def test_a_training_changes_the_weights_and_writes_a_run(trained: Path) -> None:
 
 
 def test_a_run_resumes_to_the_same_bytes(trained: Path, tmp_path: Path) -> None:
-    class Stop(Callback):
-        def on_step_end(self, trainer: dsocr.Trainer) -> None:
-            if trainer.state.step == 3:
-                raise KeyboardInterrupt
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
 
+    hook = Recorder(2, end)
     with pytest.raises(KeyboardInterrupt):
-        dsocr.train(dataset=trained / "data", output=tmp_path / "run", callbacks=[Stop()], **QUICK)
+        dsocr.train(dataset=trained / "data", output=tmp_path / "run", callbacks=[hook], **QUICK)
     assert not (tmp_path / "run" / "model").exists()
     run = dsocr.train(dataset=trained / "data", output=tmp_path / "run", **QUICK)
     assert run.result is not None
-    assert run.result.resumed_from == 2
+    assert run.result.resumed_from == 1
     assert files_of(tmp_path / "run") == files_of(trained / "run")
 
 

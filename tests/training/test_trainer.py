@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save
 from torch.utils.data import DataLoader, Dataset
 
 from dsocr.config import TrainingSection
-from dsocr.errors import ConfigError, RunError
 from dsocr.training.checkpoint import load_checkpoint, save_checkpoint
 from dsocr.training.trainer import Callback, Trainer, build_optimizer, build_scheduler
 from tests.raising import raises_code
@@ -235,9 +234,8 @@ def test_one_loss_that_is_not_finite_changes_nothing(factor: float) -> None:
 def test_three_losses_in_a_row_that_are_not_finite_end_a_training() -> None:
     recorder = Recorder()
     trainer = make(recorder, model=LineModel(dict.fromkeys(range(5, 99), math.nan)))
-    with pytest.raises(RunError) as error:
+    with raises_code("loss-not-finite"):
         trainer.fit()
-    assert error.value.code == "loss-not-finite"
     assert trainer.state.step == 4
     assert recorder.ended == 1
     assert all(bool(torch.isfinite(weight).all()) for weight in trainer.module.parameters())
@@ -249,9 +247,8 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
             trainer.module.get_parameter("linear.bias").fill_(math.inf)
 
     trainer = make(Recorder(3, spoil), save_every=3, save=save_to(tmp_path / "step"))
-    with pytest.raises(RunError) as error:
+    with raises_code("weights-not-finite"):
         trainer.fit()
-    assert error.value.code == "weights-not-finite"
     assert not (tmp_path / "step").exists()
 
 
@@ -265,9 +262,8 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     ],
 )
 def test_optimizers_that_torch_does_not_have_are_refused(name: str, arguments: dict[str, Any], code: str) -> None:
-    with pytest.raises(ConfigError) as error:
+    with raises_code(code):
         build_optimizer(section(optimizer={"name": name, **arguments}), list(LineModel().parameters()))
-    assert error.value.code == code
 
 
 def test_optimizers_without_weight_decay_get_none() -> None:
@@ -279,6 +275,5 @@ def test_optimizers_without_weight_decay_get_none() -> None:
 
 def test_arguments_that_a_schedule_does_not_take_are_refused() -> None:
     optimizer = torch.optim.SGD(LineModel().parameters(), lr=0.1)
-    with pytest.raises(ConfigError) as error:
+    with raises_code("lr-scheduler-arguments"):
         build_scheduler(section(lr_scheduler={"name": "cosine", "cycles": 2}), optimizer, 9)
-    assert error.value.code == "lr-scheduler-arguments"
