@@ -110,16 +110,14 @@ READ = {"2": "раз", "3": "два"}
 @pytest.mark.parametrize(
     ("sheets", "lines", "notes"),
     [
-        pytest.param(
-            [LINES, RUSSIAN], {"A!2": "раз", "A!3": "два", "B!4": "три"}, ["rows 1-2", "'№'"], id="two tables"
-        ),
+        pytest.param([LINES, RUSSIAN], {"A!2": "раз", "A!3": "два", "B!4": "три"}, ["row 3 ", "'№'"], id="two tables"),
         pytest.param([[["Пишите строку за строкой"]], LINES], READ, ["'A'"], id="an instruction"),
         pytest.param([LINES, [["c.png", "три"]]], READ, ["'B'"], id="a sheet without headings"),
         pytest.param([LINES[1:], [["c.png", "три"]]], {"A!1": "раз", "A!2": "два", "B!1": "три"}, [], id="no headings"),
         pytest.param([[["image", "text", "Text"], ["c.png", "1", "2"]]], {}, [], id="two texts"),
-        pytest.param([[[*row, "?"] for row in LINES[1:]]], {"1": "раз", "2": "два"}, ["'3'"], id="another column"),
+        pytest.param([[[*row, "?"] for row in LINES[1:]]], {}, [], id="columns that nothing tells apart"),
         pytest.param([[*LINES, ["c.png", None, "?"]]], READ | {"4": ""}, ["columns C "], id="a column without heading"),
-        pytest.param([[["image", 1], *LINES]], {"3": "раз", "4": "два"}, ["rows 1-1"], id="a row above the headings"),
+        pytest.param([[["image", 1], *LINES]], {"3": "раз", "4": "два"}, ["row 2 "], id="a row above the headings"),
     ],
 )
 def test_sheets_with_columns_are_read_and_the_rest_is_named(

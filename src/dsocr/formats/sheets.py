@@ -14,18 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dsocr.errors import DataError, first_few
 from dsocr.formats.delimited import is_image
 from dsocr.formats.format import require_packages
 from dsocr.io.budget import MB, Budget
 from dsocr.io.encodings import MAX_TEXT_BYTES
-
-if TYPE_CHECKING:
-    from openpyxl.cell.read_only import ReadOnlyCell
 
 SHEET_SUFFIXES = frozenset({".xlsx", ".xlsm"})
 
@@ -113,15 +110,17 @@ class _Sheet:
 def read_workbook(path: Path, find_roles: FindRoles, needed: tuple[str, str]) -> SheetTable:
     """Read all sheets that have columns for the roles of the image and the text, which are `needed`.
 
-    Without any such sheet, the first row of the first one is its header. Raises DataError for a file that is locked,
+    Without any such sheet, the longest row of the first one is its header. Raises DataError for a file that is locked,
     damaged or too large.
     """
     sheets = _read_sheets(path)
     headings = {sheet.title: None if sheet.is_hidden else _find_heading(sheet, find_roles, needed) for sheet in sheets}
     places = {place for place in headings.values() if place is not None}
     if not places:
-        first = next((sheet for sheet in sheets if not sheet.is_hidden), None)
-        headings |= {first.title: min(first.rows)} if first else {}
+        for sheet in [sheet for sheet in sheets if not sheet.is_hidden][:1]:
+            headings[sheet.title] = max(
+                list(sheet.rows)[:_MAX_INTRODUCTION], key=lambda number: len(sheet.rows[number])
+            )
     elif any(places):  # an image in the first row makes no table beside a table with headings
         headings = {title: place or None for title, place in headings.items()}
     several = sum(place is not None for place in headings.values()) > 1
@@ -169,18 +168,18 @@ def _add_sheet(
     table.header += [name for name in names.values() if name not in table.header]
     below = {number: cells for number, cells in sheet.rows.items() if number > heading}
     where = f"of the sheet {sheet.title!r}"
-    if heading and heading > (first := min(sheet.rows)):
-        table.notes.append(f"rows {first}-{heading - 1} {where} are above its headings and not read")
+    if heading > min(sheet.rows):
+        table.notes.append(f"what is above the headings, row {heading} {where}, is not read")
     if unnamed := sorted({place for cells in below.values() for place in cells} - names.keys()):
         table.notes.append(f"the columns {', '.join(map(_letters, unnamed))} {where} have no heading and are not read")
     if sheet.hidden_rows:
         table.notes.append(f"hidden rows {where} are read: {first_few(list(map(str, sheet.hidden_rows)))}")
-    doubts: dict[str, list[str]] = {}
+    text_column, doubts = renamed.get(roles.get(text_role, "")), dict[str, list[str]]()
     for number, cells in below.items():
         label = f"{sheet.title}!{number}" if is_named else number
         row = {name: cells.get(place, SheetCell()) for place, name in names.items()}
         used = [row[column] for column in renamed.values()]
-        text = row.get(renamed.get(roles.get(text_role, ""), ""), SheetCell())
+        text = row[text_column] if text_column else SheetCell()
         problem = next((cell.problem for cell in used if cell.problem), "")
         if text.is_filled and all(cell.is_filled for cell in cells.values()):
             continue  # of a row that is several rows high
@@ -225,6 +224,8 @@ def _read_sheets(path: Path) -> list[_Sheet]:
             workbook = load_workbook(
                 io.BytesIO(content), read_only=True, data_only=True, keep_links=False, rich_text=True
             )
+            if not workbook.worksheets:
+                raise ValueError("it has no sheet, or is a Strict Open XML workbook")
             sheets = [_read_sheet(sheet, path, budget) for sheet in workbook.worksheets]
     except DataError:
         raise
@@ -249,6 +250,13 @@ def _read_sheet(sheet: Any, path: Path, budget: Budget) -> _Sheet:
                 cell |= {"data_type": "f", "value": "="}
             return cell
 
+    @cache
+    def find_style(style: int) -> tuple[str, bool]:
+        cell = ReadOnlyCell(sheet, 1, 1, None, style_id=style)
+        number = cell.style_array.numFmtId
+        is_known = number >= _CUSTOM or number in _SAME_EVERYWHERE
+        return cell.number_format if is_known else f"built-in {number}", bool(cell.font.strike)
+
     rows: dict[int, dict[int, SheetCell]] = {}
     with sheet._get_source() as source:
         parser = Parser(source, sheet._shared_strings, data_only=True, rich_text=True)
@@ -256,8 +264,12 @@ def _read_sheet(sheet: Any, path: Path, budget: Budget) -> _Sheet:
             if number > _MAX_ROWS:
                 raise ValueError(f"it has more than {_MAX_ROWS} rows")
             budget.take(path, elements=len(parsed) + 1)
-            cells = {cell["column"]: _read_cell(ReadOnlyCell(sheet, **cell), sheet.parent.epoch) for cell in parsed}
-            if filled := {place: cell for place, cell in cells.items() if cell.strip() or cell.problem}:
+            cells = {
+                cell["column"]: _read_cell(cell, *find_style(cell["style_id"]), sheet.parent.epoch)
+                for cell in parsed
+                if cell["value"] is not None
+            }
+            if filled := {place: cell for place, cell in cells.items() if cell.strip()}:
                 rows[number] = filled
     is_russian = any(_RUSSIAN.search(cell) for cells in rows.values() for cell in cells.values())
     for cells in rows.values():
@@ -289,21 +301,18 @@ def _fill_merged(ranges: list[str], rows: dict[int, dict[int, SheetCell]], path:
         budget.take(path, elements=last - first)
         if bisect_left(numbers, first + 1) < bisect_left(numbers, last + 1):
             top.merged = range_
+        cell = SheetCell(top)
+        cell.__dict__ |= top.__dict__ | {"is_filled": True}
         for number in range(first + 1, last + 1):
-            cell = SheetCell(top)
-            cell.__dict__ |= top.__dict__ | {"is_filled": True}
             rows.setdefault(number, {})[column] = cell
 
 
-def _read_cell(cell: "ReadOnlyCell", epoch: datetime) -> SheetCell:
-    value: Any = cell.value
-    if value is None or value == "":
-        return SheetCell()
-    code, is_struck, problem, doubt = cell.number_format, bool(cell.font.strike), "", ""
+def _read_cell(cell: Mapping[str, Any], code: str, is_struck: bool, epoch: datetime) -> SheetCell:
+    value, problem, doubt = cell["value"], "", ""
     parts = [(str(value), is_struck)]
-    if cell.data_type == "f":
+    if cell["data_type"] == "f":
         problem = "a formula without a result: open the workbook in Excel and save it"
-    elif cell.data_type == "e":
+    elif cell["data_type"] == "e":
         problem = f"the error {value}"
     elif isinstance(value, bool):
         parts, doubt = [(str(value).upper(), is_struck)], _LOGICAL
@@ -315,12 +324,10 @@ def _read_cell(cell: "ReadOnlyCell", epoch: datetime) -> SheetCell:
             problem = f"a text in the number format {code!r}: format the cell as text"
     else:
         try:
-            if cell.style_array.numFmtId < _CUSTOM and cell.style_array.numFmtId not in _SAME_EVERYWHERE:
-                raise ValueError(code)
             shown, doubt = _show(value, code, epoch)
             parts = [(shown, is_struck)]
         except ValueError:
-            problem = f"a number in the format {code!r}, which may look otherwise: format the cell as text and type it"
+            problem = f"a number, and its format {code!r} may show it in several ways: format the cell as text"
     text, struck = "", list[tuple[int, int]]()
     for part, is_struck in parts:
         part = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), part)
@@ -330,7 +337,8 @@ def _read_cell(cell: "ReadOnlyCell", epoch: datetime) -> SheetCell:
     if struck:
         read.struck = tuple(struck)
     if doubt or problem:
-        read.place, read.doubt, read.problem = cell.coordinate, doubt, problem and f"{cell.coordinate} is {problem}"
+        read.place = f"{_letters(cell['column'])}{cell['row']}"
+        read.doubt, read.problem = doubt, problem and f"{read.place} is {problem}"
     return read
 
 

@@ -71,6 +71,8 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
 USUAL_NAMES |= {role: USUAL_NAMES[role] + names for role, names in _RUSSIAN_NAMES.items()}
 """Role -> usual column names, the most usual first."""
 
+_COLUMNS_WITHOUT_HEADER = 2
+"""Columns that are told apart by their order."""
 _CORRECTION_NAMES = {"id": ("id", "source"), "text": ("correction", "wrong", "text")}
 """The same for the sheets of a workbook with corrections or judgements."""
 
@@ -387,6 +389,10 @@ def _read_sheets(
             remark(message)
     if not table.header:
         raise DataError("; ".join(table.notes) or "the table is empty", code="table-empty", where=path)
+    if table.header[0] == "1" and len(table.header) > _COLUMNS_WITHOUT_HEADER and not columns:
+        message = f"the sheet has {len(table.header)} columns and no headings"
+        hint = f"add headings, or give {option('columns', {'image': '1', 'text': '2'})}"
+        raise DataError(message, code="table-headless", where=path, hint=hint)
     if tuple(table.header[: len(_TSV_COLUMNS)]) == _TSV_COLUMNS:  # a table that `writing_tsv` wrote, saved by Excel
         table.rows = [
             (place, {name: unescape_formula(cell) for name, cell in cells.items()}) for place, cells in table.rows
