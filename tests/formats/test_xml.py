@@ -238,22 +238,22 @@ DETAILS = 'dataType="other" dataTypeDetails'
 @pytest.mark.parametrize(
     ("lines", "expected", "notes"),
     [
-        pytest.param([SURE + reading("да", 'index="0"'), SURE], ["да", None], 1, id="LAREX: a guess, never typed"),
-        pytest.param([TYPED + SURE, SURE], ["да", None], 1, id="no index is the first"),
-        pytest.param([TYPED, SURE], ["да", None], 0, id="a guess beside no typed line, but others are typed"),
+        pytest.param([SURE + reading("да", 'index="0"'), SURE], ["да", None], 2, id="LAREX: a guess, never typed"),
+        pytest.param([TYPED + SURE, SURE], ["да", None], 2, id="no index is the first"),
+        pytest.param([TYPED, SURE], ["да", None], 1, id="a guess beside no typed line, but others are typed"),
         pytest.param([SURE, reading("эх", 'index="2"')], ["ол", "эх"], 2, id="only guesses are said to be such"),
-        pytest.param([TYPED + READ, READ], ["да", None], 1, id="a confidence in another text"),
+        pytest.param([TYPED + READ, READ], ["да", None], 2, id="a confidence in another text"),
         pytest.param([TYPED, READ], ["да", "ол"], 1, id="corrected lines can keep a confidence"),
         pytest.param([reading("да", f'{DETAILS}="OCR-D-GT"') + SURE], ["да"], 1, id="OCR-D's name of the truth"),
-        pytest.param([TYPED, reading("ол", f'{DETAILS}="kraken model"')], ["да", None], 0, id="a data type"),
+        pytest.param([TYPED, reading("ол", f'{DETAILS}="kraken model"')], ["да", None], 1, id="a data type"),
         pytest.param([reading("", 'index="0"') + SURE, TYPED], ["", "да"], 0, id="the truth is empty"),
-        pytest.param([reading("да") + reading("но", 'index="0"')], [None], 0, id="two texts are first"),
+        pytest.param([reading("да") + reading("но", 'index="0"')], [None], 1, id="two texts are first"),
         pytest.param([TYPED + TYPED], ["да"], 0, id="two texts are first and the same"),
         pytest.param([READ.replace("9", "8") + reading("да", 'conf="0.95"')], ["да"], 1, id="the more confident"),
-        pytest.param([READ + reading("да", 'conf="0.9"')], [None], 0, id="equally confident"),
+        pytest.param([READ + reading("да", 'conf="0.9"')], [None], 1, id="equally confident"),
         pytest.param([GLYPHS.format(reading("д"), reading("а"))], ["да"], 0, id="glyphs only"),
-        pytest.param([GLYPHS.format(reading("д"), "")], [None], 0, id="a glyph without a text"),
-        pytest.param([word("да") + "<Word/>"], [None], 0, id="a word without a text"),
+        pytest.param([GLYPHS.format(reading("д"), "")], [None], 1, id="a glyph without a text"),
+        pytest.param([word("да") + "<Word/>"], [None], 1, id="a word without a text"),
         pytest.param([placed_word("да", 10) + "<Word/>" + TYPED], ["да"], 0, id="words beside a text of the line"),
     ],
 )
@@ -380,13 +380,18 @@ def test_an_image_named_otherwise_is_found_by_the_name_of_the_file(tmp_path: Pat
     assert page.image == tmp_path / "p.png"
 
 
-def region_with_text(text: str) -> str:
-    return f'<TextRegion id="r"><Coords points="10,10 60,10 60,30"/>{reading(text)}</TextRegion>'
+def region_with_text(text: str, index: str = "") -> str:
+    return f'<TextRegion id="r"><Coords points="10,10 60,10 60,30"/>{reading(text, index)}</TextRegion>'
 
 
 def test_the_text_of_a_region_without_lines_is_a_line(tmp_path: Path) -> None:
     (line,) = page_of(tmp_path, region_with_text("слово")).lines
     assert (line.text, line.outline) == ("слово", Outline.of_polygon(POLYGON))
+
+
+def test_a_region_without_lines_that_only_a_program_has_read_is_not_transcribed(tmp_path: Path) -> None:
+    (line,) = page_of(tmp_path, region_with_text("слово", 'index="1"')).lines
+    assert (line.text, bool(line.untranscribed)) == ("", True)
 
 
 def test_the_text_of_a_region_without_lines_is_not_lost_if_it_has_several(tmp_path: Path) -> None:

@@ -86,46 +86,55 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
     indices = {line: index for index, line in enumerate(page.iter("{*}TextLine"))}
     refs = [ref for order in page.iterchildren("{*}ReadingOrder") for group in order for ref in _region_refs(group)]
     ranks = {ref: rank for rank, ref in enumerate(refs)}
-    texts = {line: _LineText.parse(line, ranks) for line in indices}
+    parsed = {line: _LineText.parse(line, ranks) for line in indices}
     lines = [
         Line(
-            texts[line].texts.text,
+            parsed[line].texts.text,
             f"{where}:{xml.source_line(line)}",
             _line_outline(line),
             region,
             indices[line],
             line.get("id") or "",
-            struck=texts[line].spans("struck"),
+            struck=parsed[line].spans("struck"),
             alignment=_parse_alignment(line),
             kind=xml.page_kind(line),
-            unclear=texts[line].spans("unclear"),
-            untranscribed=texts[line].texts.fault,
+            unclear=parsed[line].spans("unclear"),
+            untranscribed=parsed[line].texts.fault,
         )
         for region, region_lines in _regions_in_order(page, ranks)
         for line in region_lines
     ]
+    of_regions = (
+        (region, _region_texts(region))
+        for region in page.iter("{*}TextRegion")
+        if region.find(".//{*}TextLine") is None
+    )
     region_texts = [
         Line(
-            text, f"{where}:{xml.source_line(region)}", xml.usable_outline(region, parse_outline), _parse_region(region)
+            texts.text,
+            f"{where}:{xml.source_line(region)}",
+            xml.usable_outline(region, parse_outline),
+            _parse_region(region),
+            untranscribed=texts.fault,
         )
-        for region in page.iter("{*}TextRegion")
-        if region.find(".//{*}TextLine") is None and (text := _own_texts(region).text)
+        for region, texts in of_regions
+        if texts.text or texts.fault
     ]
-    parsed = XmlPage(
+    read = XmlPage(
         image=(page.get("imageFilename") or "").strip() or None,
         size=stated_size(integer_attribute(page, "imageWidth"), integer_attribute(page, "imageHeight")),
         lines=lines,
         is_line_image=len(indices) == 1 and _outline_type(next(iter(indices))) == "image",
         region_texts=region_texts,
         tables=list(parse_tables(page, parse_outline)),
-        readings={index: texts[line].texts for line, index in indices.items() if texts[line].texts.read is not None},
+        readings={index: parsed[line].texts for line, index in indices.items() if parsed[line].texts.read is not None},
         remarks=[
             ("have words without a stated order, which were sorted by place", f"{where}:{xml.source_line(line)}")
             for line in indices
-            if texts[line].is_sorted
+            if parsed[line].is_sorted
         ],
     )
-    return parsed.without_readings(parsed.layers)
+    return read.without_readings(read.layers)
 
 
 find_page = partial(xml.find_xml, root_element="PcGts")
@@ -211,6 +220,13 @@ def _own_texts(element: etree._Element) -> LineTexts:
     return LineTexts(transcription, read[0][1], f"TextEquiv {read[0][2]}{others}", read[0][3])
 
 
+def _region_texts(region: etree._Element) -> LineTexts:
+    """Return the texts of a region without lines, whose other texts do not decide about one that a program has read."""
+    texts = _own_texts(region)
+    is_read = bool(texts.read) and texts.is_sure and texts.typed is None
+    return LineTexts(fault=f"only a program has read this region ({texts.mark}): type it") if is_read else texts
+
+
 def _join(parts: Sequence[LineTexts], separator: str) -> LineTexts:
     """Join the texts of words or glyphs; all are a program's if one is."""
     empty, read = sum(not part.text for part in parts), next((part for part in parts if part.typed is None), None)
@@ -235,37 +251,40 @@ class _LineText(NamedTuple):
     @classmethod
     def parse(cls, line: etree._Element, ranks: Mapping[str, int]) -> "_LineText":
         """Return the line's own text, else its words', or their glyphs'."""
-        words = {}
-        for word in line.iterchildren("{*}Word"):
-            texts = _own_texts(word)
-            glyphs = sorted(word.iterchildren("{*}Glyph"), key=_custom_rank)
-            words[word] = texts if texts.text or texts.fault else _join([*map(_own_texts, glyphs)], "")
-        texts, listed = _own_texts(line), sorted(words, key=partial(_own_rank, ranks=ranks))
+        texts, words = _own_texts(line), dict[etree._Element, LineTexts]()
         is_own = bool(texts.text or texts.fault or texts.read)
-        ordered = listed if is_own else _sort_words(line, words, listed, ranks)
+        if not is_own or line.find("{*}Word/{*}TextStyle[@strikethrough]") is not None:
+            listed = sorted(line.iterchildren("{*}Word"), key=partial(_own_rank, ranks=ranks))
+            words = {word: _word_texts(word) for word in listed}
+        ordered = list(words) if is_own else _sort_words(line, words, ranks)
         joined = _join([words[word] for word in ordered], " ")
         texts = texts if is_own else joined
         marked, at = _marks(line, texts.text), 0
         for word in ordered if texts.text == joined.text else ():
             marked += [(kind, at + start, at + end) for kind, start, end in _marks(word, words[word].text)]
             at += len(words[word].text) + 1
-        return cls(texts, marked, ordered != listed)
+        return cls(texts, marked, ordered != list(words))
+
+
+def _word_texts(word: etree._Element) -> LineTexts:
+    texts = _own_texts(word)
+    glyphs = sorted(word.iterchildren("{*}Glyph"), key=_custom_rank)
+    return texts if texts.text or texts.fault else _join([*map(_own_texts, glyphs)], "")
 
 
 def _sort_words(
-    line: etree._Element,
-    words: Mapping[etree._Element, LineTexts],
-    listed: list[etree._Element],
-    ranks: Mapping[str, int],
+    line: etree._Element, words: Mapping[etree._Element, LineTexts], ranks: Mapping[str, int]
 ) -> list[etree._Element]:
     """Sort words without a stated order by place if they make one level row, written in one direction."""
-    places = {_own_rank(word, ranks) for word in words}
-    outline = _line_outline(line)
-    boxes = [place.box for word in listed if (place := xml.usable_outline(word, parse_outline))]
+    listed, places = list(words), {_own_rank(word, ranks) for word in words}
+    boxes = [outline.box for word in listed if (outline := xml.usable_outline(word, parse_outline))]
     from_right = {is_right_to_left(texts.text) for texts in words.values()}
     if (len(places) == len(words) and _LAST not in places) or len(boxes) < len(words) or len(from_right) > 1:
         return listed
-    rows = reading_rows(boxes, are_words=True, from_right=from_right == {True})
+    sides = [box[0] for box in boxes]
+    if sides == sorted(sides, reverse=from_right == {True}):
+        return listed
+    rows, outline = reading_rows(boxes, are_words=True, from_right=from_right == {True}), _line_outline(line)
     is_level = len(rows) == 1 and not (outline and quarter_turns(outline))
     return [listed[place] for place in rows[0]] if is_level else listed
 

@@ -102,12 +102,15 @@ class XmlPage:
         return replace(self, lines=lines)
 
     def notes(self) -> Iterator[tuple[str, str]]:
-        """Yield the remarks, and messages on lines that a program has read."""
+        """Yield the remarks, and messages on lines whose texts are a program's or no transcription."""
         yield from self.remarks
         for line in self.lines:
-            if line.text and line.index in self.readings:
-                others = "no text but" if self._is_only_read(line) else "a transcription, which is taken, beside"
-                yield f"have {others} a program's ({self.readings[line.index].mark})", line.where
+            if line.untranscribed:
+                yield "have texts of which none can be taken, and count as not transcribed", line.where
+            elif line.text and line.index in self.readings:
+                has = "only a program's text, which is taken as the transcription"
+                has = has if self._is_only_read(line) else "a transcription, which is taken, beside a program's text"
+                yield f"have {has} ({self.readings[line.index].mark})", line.where
 
     def placed_lines(self) -> list[Line]:
         """Return the lines, a line image's without an outline."""
@@ -188,7 +191,7 @@ def _read_page(file: SourceFile, xml_page: XmlPage, stems: Counter[str]) -> Iter
         else:
             lines.append(line)
     for line in xml_page.region_texts:
-        if line.outline and len(line.text.splitlines()) == 1:
+        if line.outline and len(line.text.splitlines()) <= 1:
             lines.append(line)
         else:
             message = "the text of the region is not divided into lines with outlines"
