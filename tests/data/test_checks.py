@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
-from dsocr.data.check import split_checks
+from dsocr.data.check import check_dataset, split_checks
 from dsocr.data.check.findings import CheckedSample, Finding
 from dsocr.data.check.image_checks import (
     check_brightness,
     check_densities,
     check_distortion,
+    check_lines,
     check_neighbours,
     check_sizes,
     measure_image,
@@ -37,9 +38,12 @@ from dsocr.data.check.text_checks import (
     count_marks,
 )
 from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import prepare
 from dsocr.document import Sample, Split
 from dsocr.images import open_image
 from tests.data.check_samples import by_code, details, processor, run_check, sample, stats
+from tests.data.making import picture, write
+from tests.raising import raises_code
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "handwriting"
 
@@ -71,6 +75,46 @@ def with_grain(image: Image.Image, deviation: float) -> Image.Image:
 def test_images_too_small_to_read(line: Image.Image) -> None:
     assert found(checked(line.resize((300, 19))))["low-resolution"].examples[0].detail == "300 x 19 pixels"
     assert "low-resolution" not in found(checked(line.resize((300, 20))))
+
+
+LINE, PAGE = "Козлов Никифор, ратник", (80, 92)
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "odd", "severity"),
+    [
+        pytest.param("\n".join([LINE] * 10), PAGE, 6, "error", id="pages"),
+        pytest.param(" ".join([LINE] * 10), PAGE, 4, "error", id="pages without breaks"),
+        pytest.param(f"{LINE}\n{LINE}", (220, 40), 4, "error", id="two lines at most images"),
+        pytest.param("\n".join([LINE] * 3), (220, 40), 3, "note", id="as many pages as lines"),
+        pytest.param(" ".join([LINE] * 4), PAGE, 1, "note", id="a page among lines"),
+        pytest.param(f"во\n{LINE}", (220, 60), 3, None, id="words above the line"),
+        pytest.param(LINE, (20, 220), 6, None, id="tall and narrow"),
+        pytest.param("Ѣ", (20, 90), 6, None, id="a letter"),
+        pytest.param(f"{LINE}\r\n\n", (220, 40), 6, None, id="breaks at the end"),
+        pytest.param(" ".join([LINE] * 4), (500, 50), 6, None, id="dense"),
+    ],
+)
+def test_pages_are_told_from_lines(
+    text: str, size: tuple[int, int], odd: int, severity: str | None, tmp_path: Path
+) -> None:
+    rows = [(text, size)] * odd + [(LINE, (220, 40))] * (6 - odd)
+    findings = run_check(check_lines, [sample(number, text, size=size) for number, (text, size) in enumerate(rows)])
+    found = findings.get("several-lines")
+    assert (found and found.severity, found and found.count) == (severity, severity and odd)
+    for number, (text, size) in enumerate(rows):
+        picture(tmp_path / f"s/{number}.png", size, colour=(number, 0, 0))
+        write(tmp_path / f"s/{number}.txt", text)
+    if severity == "error":
+        with raises_code("unit-unsupported"):
+            prepare(tmp_path / "s", tmp_path / "d", split="1/0/0")
+    dataset = prepare(tmp_path / "s", tmp_path / "d", split="1/0/0", unit="page" if severity == "error" else None)
+    assert [f"{odd} of 6 texts" in note for note in dataset.card.notes if "too long" in note] == [True] * (
+        severity == "note"
+    )
+    assert [finding.severity for finding in check_dataset(dataset) if finding.code == "several-lines"] == (
+        ["note"] if severity == "note" else []
+    )
 
 
 def test_sideways_lines(line: Image.Image) -> None:

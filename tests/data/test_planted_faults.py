@@ -33,6 +33,7 @@ ERRORS = {
     "writer-crosses",
 }
 NOTES = {
+    "several-lines",
     "many-tokens",
     "markup-in-text",
     "mixed-punctuation",
@@ -168,7 +169,9 @@ def plant_in_images(planting: Planting) -> None:
 
 def plant_in_texts(planting: Planting) -> None:
     planting.text("validation:1", lambda text: " \u200b", "empty-text", "invisible-characters")
-    planting.text("validation:3", lambda text: " ".join([text] * 6)[:220], "long-text", "text-too-long")
+    planting.text(
+        "validation:3", lambda text: " ".join([text] * 6)[:220], "long-text", "text-too-long", "several-lines"
+    )
     planting.text("train:51", lambda text: text[:-3] + " ☃☃", "unknown-characters")
     planting.text("train:53", lambda text: text[:-8] + " бaбушкa", "look-alikes")
     planting.text("train:55", lambda text: text[0] + "\u00ad" + text[1:], "invisible-characters")

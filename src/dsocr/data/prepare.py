@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from dsocr import __version__
 from dsocr.config import read_policy
 from dsocr.console import shows_progress
+from dsocr.data.check.image_checks import find_several_lines
 from dsocr.data.crops import Cropper, CropResult, crops_to_json, read_sources
 from dsocr.data.dataset import (
     IMAGES_FOLDER,
@@ -43,7 +44,7 @@ from dsocr.data.split_plan import (
 )
 from dsocr.data.splits import GIVEN, SplitCandidate, count_crossing, parse_fractions
 from dsocr.document import Line, Outline, Page, SampleUnit, Skipped, SkipReason, Split, format_points
-from dsocr.errors import DataError
+from dsocr.errors import DataError, first_few, option
 from dsocr.formats import detect_format
 from dsocr.formats.format import NOT_UTF8, Format
 from dsocr.formats.xml import preferred_layer
@@ -187,6 +188,8 @@ def prepare(
                     "nothing is transcribed yet: read pages with `dsocr transcribe`, or type them in `dsocr workbench`"
                 )
             raise DataError(f"no sample is left{report.explain_empty()}", code=code, where=source, hint=hint)
+        if sample_unit == "line":
+            _require_lines(recorder)
         missing = report.missing_images(report.pages)
         try:
             assignment = assign_splits(candidates, plan, report)
@@ -353,6 +356,10 @@ class _Recorder:
     keeps_layout: bool
     stems: UniqueStems = field(default_factory=UniqueStems)
     candidates: list[SplitCandidate] = field(default_factory=list)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    """Width and height of each sample's image."""
+    whole: int = 0
+    """Samples that are whole images."""
 
     def add(self, result: CropResult) -> None:
         """Record the next page."""
@@ -381,7 +388,11 @@ class _Recorder:
                 name = stem if is_whole_page else self.stems.take_stem(f"{stem}_{place + 1:04d}")
                 name += Path(crop.file).suffix
                 cut["lines"][place][0] = name
-                row = _sample_row(name, line, cropped_outline(line, page, crops.size), page)
+                outline = cropped_outline(line, page, crops.size)
+                box = outline.box if outline else (0, 0, *crops.size)
+                self.sizes.append((box[2] - box[0], box[3] - box[1]))
+                self.whole += outline is None
+                row = _sample_row(name, line, outline, page)
                 row |= {column: page.columns.get(column, "") for column in self.columns}
                 if self.keeps_layout:
                     row["page_xml"] = layout
@@ -401,6 +412,23 @@ class _Recorder:
         names = {"source": page.where, "image": page.name, "picture": result.picture}
         source = {**names, "key": result.key, "cut": cut}
         self.file.write(json.dumps({"source": source, "samples": samples}) + "\n")
+
+
+def _require_lines(recorded: _Recorder) -> None:
+    """Raise DataError if most images of lines have texts of several, and note a few."""
+    candidates = recorded.candidates
+    texts = (candidate.text for candidate in candidates)
+    places, is_most = find_several_lines(zip(texts, recorded.sizes, strict=True))
+    if not places:
+        return
+    first = first_few([candidates[place].where for place in places], 3)
+    message = f"{len(places)} of {len(candidates)} texts are too long for one line: {first}"
+    if not is_most:
+        recorded.report.note(f"{message}; are they pages among lines?")
+        return
+    unit = option("unit", "page" if recorded.whole * 2 >= len(candidates) else "region")
+    hint = f"the images look like more than a line: give {unit}, or find the lines of pages with `dsocr align`"
+    raise DataError(message, code="unit-unsupported", hint=hint)
 
 
 def _sample_row(name: str, line: Line, outline: Outline | None, page: Page) -> dict[str, Any]:

@@ -376,7 +376,9 @@ class UnitGrouper:
         A page that is a single whole image stays as it is. A region has its own outline if that contains its lines,
         else a box around them; a page is the whole image. A line outside of regions is a region by itself.
         """
-        has_outlines, has_regions = any(line.outline for line in page.lines), any(line.region for line in page.lines)
+        has_outlines = any(line.outline for line in page.lines)
+        # The outline of several lines is a region.
+        has_regions = any(line.region or (line.outline and "\n" in line.text.strip()) for line in page.lines)
         self._has_outlines |= has_outlines
         self._has_regions |= has_regions
         is_whole_image = len(page.lines) == 1 and not (page.skipped or has_outlines or has_regions)

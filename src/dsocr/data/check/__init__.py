@@ -218,6 +218,8 @@ def check_dataset(
     if dataset.card.unit != "layout":
         empty = (item for item in samples if is_blank(item.text))
         findings.extend(Problem("empty-text", "error", "Transcription is empty", item) for item in empty)
+    if dataset.card.unit == "line":
+        findings.extend(image_checks.check_lines(samples))
     if processor:
         findings.extend(text_checks.check_tokens(samples, processor.text_ids, max_text_tokens))
         findings.extend(image_checks.check_distortion(samples, processor.distortion))

@@ -31,6 +31,7 @@ REMEDIES = {
     "text-repeats": "Look at both images: one of the two texts may be a copying mistake.",
     "all-same-text": "Look at the table: a column may have been filled down.",
     "mixed-yo": "Write ё or е as the scans do, or one of them everywhere, unless these are two different words.",
+    "several-lines": "Prepare pages with --unit page, or find their lines with `dsocr align`; else correct the text.",
     "text-too-long": "Look at the pair: the text may belong to another image, or to several lines.",
     "text-too-short": "Look at the pair: the text may belong to another image, or its end may be missing.",
     "neighbours-swapped": "Compare both lines with their images, and swap the texts in the source.",

@@ -8,7 +8,7 @@ import hashlib
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -21,6 +21,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.layouts import largest_sample
 from dsocr.document import Outline, Sample, Split
 from dsocr.errors import DataError
+from dsocr.html import counted
 from dsocr.images import decode_image, read_bytes
 from dsocr.io.processes import Workers
 from dsocr.outlines import is_off_baseline
@@ -153,6 +154,42 @@ def check_crops(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
             if ratio > _TWO_LINES or (ratio < _HALF_A_LINE and len(item.text) >= _HALF_A_LINE_CHARACTERS):
                 detail = f"{width} x {height} pixels, {ratio:.2g} times the page's median height"
                 yield Problem("unusual-aspect", "warning", message, item, detail)
+
+
+_DENSE = 20.0
+"""Characters over the sides' ratio. Real lines have 3.3 and at most 10 (of 1,314); k lines have k * k times as many."""
+
+
+def find_several_lines(samples: Iterable[tuple[str, tuple[int, int]]]) -> tuple[list[int], bool]:
+    """The places of samples, a text and the size of its image, with several lines, and whether most have them.
+
+    Samples of two lines count only where most have several, since a line may have a word above it.
+    """
+    many, two, count = list[int](), list[int](), 0
+    for place, (text, size) in enumerate(samples):
+        count += 1
+        lines = sum(not is_blank(line) for line in text.splitlines())
+        if lines > 2 or len(text) * min(size) > _DENSE * max(size):
+            many.append(place)
+        elif lines == 2:
+            two.append(place)
+    is_most = 2 * (len(many) + len(two)) > count
+    return sorted(many + two) if is_most else many, is_most
+
+
+SEVERAL_LINES = "Text is too long for one line, so the image is probably a page or a part of one"
+
+
+def check_lines(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
+    """Find pages among samples of lines."""
+    sized = [(item, (item.text, item.size)) for item in samples if item.size]
+    places, is_most = find_several_lines(pair for _, pair in sized)
+    for item in (sized[place][0] for place in places):
+        width, height = item.size or (0, 0)
+        detail = (
+            f"{counted(len(item.text.splitlines()), 'line')}, {len(item.text)} characters, {width} x {height} pixels"
+        )
+        yield Problem("several-lines", "error" if is_most else "note", SEVERAL_LINES, item, detail)
 
 
 def check_sizes(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
