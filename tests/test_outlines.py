@@ -12,7 +12,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Outline, Sample, Split
 from dsocr.images import open_image
-from dsocr.outlines import is_off_baseline
+from dsocr.outlines import is_off_baseline, reading_rows
 from tests.data.making import alto, page_xml, write
 from tests.inference.reading_pages import Hashes, fake_run, rows_of, text_of, transcribe
 
@@ -158,3 +158,22 @@ def test_sideways_lines_are_turned(down: bool, turn: str, tmp_path: Path) -> Non
     # The triangle is high on the right.
     right = columns > np.median(columns)
     assert rows[right].min() < rows[~right].min()
+
+
+@pytest.mark.parametrize("from_right", [False, True])
+@pytest.mark.parametrize("slope", [0.0, 0.07, -0.07])
+def test_words_are_read_by_rows_and_columns(slope: float, from_right: bool) -> None:
+    """Two pages of a spread with five rows of three words each, which are not level."""
+    places = [(page, row, word) for page in range(2) for row in range(5) for word in range(3)]
+    boxes = []
+    for page, row, word in places:
+        left = 60 + 700 * page + 150 * word
+        top = round(100 + 60 * row + slope * left + 7 * (word % 2))
+        boxes.append((left, top, left + 110, top + 50))
+    if from_right:
+        boxes = [(2000 - right, top, 2000 - left, bottom) for left, top, right, bottom in boxes]
+    shuffled = sorted(range(len(boxes)), key=lambda place: boxes[place][1] * 7919 % 101)
+    rows = reading_rows([boxes[place] for place in shuffled], are_words=True, from_right=from_right)
+    assert [[places[shuffled[place]] for place in row] for row in rows] == [
+        [(page, row, word) for word in range(3)] for page in range(2) for row in range(5)
+    ]

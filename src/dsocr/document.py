@@ -298,9 +298,9 @@ class Line:
         return list((self.prediction or {}).get("characters", ()))
 
     def is_in(self, types: Set[str]) -> bool:
-        """Whether the region's main type is one of these, in lower case, or unknown."""
-        kind = main_type(self.region.kind) if self.region else ""
-        return not kind or kind.casefold() in types
+        """Whether the region's type, whole or its main type, is one of these, in lower case, or unknown."""
+        kind = self.region.kind.casefold().strip() if self.region else ""
+        return not kind or kind in types or main_type(kind) in types
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,6 +233,7 @@ def of_shape(**more: Any) -> dict[str, Any]:
         pytest.param(task(annotation(text(), TEXT_ALONE | {"id": "r2"})), SkipReason.NO_OUTLINE, id="beside regions"),
         pytest.param({"ocr": "p.png", "bbox": [{"x": 1}], "text": ["да"]}, SkipReason.BAD_SOURCE, id="JSON_MIN boxes"),
         pytest.param({"ocr": "p.png", "sentiment": "хорошо"}, SkipReason.BAD_SOURCE, id="JSON_MIN without a text"),
+        pytest.param({"data": {"ocr": UPLOAD}, "predictions": []}, SkipReason.NO_TRANSCRIPTION, id="only predictions"),
         pytest.param(7, SkipReason.BAD_SOURCE, id="no object"),
     ],
 )

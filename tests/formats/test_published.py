@@ -310,6 +310,7 @@ def test_categories_are_types_and_those_without_a_text_are_skipped(tmp_path: Pat
         pytest.param("א60,50 ב10,10 ג10,52 ד70,8", "ד ב\nא ג", 2, id="words from right to left"),
         pytest.param("в_г10,50 а_б10,10", "а б\nв г", 1, id="lines"),
         pytest.param("а10,10 б10,50", "а\nб", 0, id="in order"),
+        pytest.param("а_б10,10 б20,12", "а б\nб", 1, id="a line and its word"),
     ],
 )
 def test_pages_are_read_by_their_places_and_it_is_said(tmp_path: Path, words: str, text: str, notes: int) -> None:
@@ -327,4 +328,4 @@ def test_pages_are_read_by_their_places_and_it_is_said(tmp_path: Path, words: st
 def test_a_second_text_of_annotations_is_mentioned(tmp_path: Path) -> None:
     *_, note = read_coco(tmp_path, annotation(attributes={"translation": "да", "text": "нет", "label": "да"}))
     assert isinstance(note, Note)
-    assert "columns text=text" in note.message
+    assert "column text=text" in note.message

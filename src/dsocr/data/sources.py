@@ -18,7 +18,7 @@ import regex
 from dsocr.data.dataset import SourceReport, count_example
 from dsocr.data.fetch import fetch_source, is_manifest
 from dsocr.document import Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds, main_type
-from dsocr.errors import ConfigError, DataError, option
+from dsocr.errors import ConfigError, DataError, first_few, option
 from dsocr.formats.format import IMAGE_FOLDERS, Format
 from dsocr.formats.manifest import SourceIndex, plain
 from dsocr.formats.parquet import close_columns
@@ -327,14 +327,14 @@ class RegionChoice:
     """Skips lines in regions of other types than the chosen ones; regions without a type, and no choice, skip none."""
 
     def __init__(self, types: Sequence[str]) -> None:
-        self._types = {main_type(kind).casefold() for kind in types}
+        self._types = {kind.casefold().strip() for kind in types}
         self._known: Counter[str] = Counter()
 
     def apply(self, page: Page, report: SourceReport) -> Page:
         """Return the page with the chosen lines."""
         if not self._types:
             return page
-        self._known.update(main_type(line.region.kind) for line in page.lines if line.region and line.region.kind)
+        self._known.update(line.region.kind for line in page.lines if line.region and line.region.kind)
         for line in page.lines:
             if not line.is_in(self._types):
                 message = f"its region is of the type {line.region.kind if line.region else ''}"
@@ -346,9 +346,9 @@ class RegionChoice:
 
     def require_types(self) -> None:
         """Raise DataError if a chosen type is none of the source's; call it after all pages."""
-        known = {kind.casefold() for kind in self._known}
+        known = {known.casefold() for kind in self._known for known in (kind.strip(), main_type(kind))}
         if missing := sorted(self._types - known):
-            types = ", ".join(f"{kind} ({count} lines)" for kind, count in self._known.most_common())
+            types = first_few([f"{kind} ({count} lines)" for kind, count in self._known.most_common()], 10)
             message = f"no region is of the type {missing[0]}"
             hint = f"its types are {types}" if types else "its regions have no types"
             raise DataError(message, code="region-type-unknown", hint=hint)

@@ -55,7 +55,7 @@ def _read_coco_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     read = [list(_texts(annotation, text_names).items()) for annotation in _dicts(annotations)]
     unread = Counter(name for (_, text), *others in filter(None, read) for name, other in others if other != text)
     for name, count in unread.items():
-        message = f"{count} annotations also have another text in {name}, which columns text={name} reads instead"
+        message = f"{count} annotations also have another text in {name}, which column text={name} reads instead"
         yield Note(f"{file.where}: {message}")
 
 
@@ -166,7 +166,7 @@ def _arrange(items: Iterable[Item], where: str) -> Iterator[Item]:
     lines = [line for item in items if isinstance(item, Page) for line in item.lines]
     written = {line.region.kind for line in lines if line.region and line.text.strip()}
     without = Counter(line.region.kind for line in lines if written and line.region and line.region.kind not in written)
-    changed, of_words = [], []
+    changed, of_words, repeated = [], [], []
     for item in items:
         if not isinstance(item, Page):
             yield item
@@ -178,18 +178,39 @@ def _arrange(items: Iterable[Item], where: str) -> Iterator[Item]:
             else:
                 kept.append(line)
         ordered = _sort_lines(kept)
+        repeated += [line.where for line in kept if _repeats(line, kept)]
         changed += [item.where] if [line.where for line in ordered] != [line.where for line in kept] else []
         of_words += [item.where] if any(line.row is not None for line in ordered) else []
         if kept:
             yield replace(item, lines=tuple(ordered))
     for kind, count in without.items():
         yield Note(f"{where}: none of the {count} annotations of the type {kind} has a text")
+    if repeated:
+        message = "lines are given as a whole and in parts, so pages have both; choose regions of one type"
+        yield Note(f"{where}: {message} ({len(repeated)} lines, first {repeated[0]})")
     if changed:
         message = "the file states no reading order, so lines are sorted by their places"
         yield Note(f"{where}: {message} ({len(changed)} pages, first {changed[0]})")
     if of_words:
         message = "the lines are words, and a page has those of a row in one line"
         yield Note(f"{where}: {message} ({len(of_words)} pages, first {of_words[0]})")
+
+
+def _repeats(line: Line, others: Sequence[Line]) -> bool:
+    """Whether a line has the words of another again, whose middle is inside it."""
+    words = line.text.split()
+    if line.outline is None or len(words) < 2:
+        return False
+    left, top, right, bottom = line.outline.box
+    inner = [
+        (other, other.outline.box) for other in others if other.outline and 0 < len(other.text.split()) < len(words)
+    ]
+    return any(
+        2 * left < box[0] + box[2] < 2 * right
+        and 2 * top < box[1] + box[3] < 2 * bottom
+        and set(other.text.split()) <= set(words)
+        for other, box in inner
+    )
 
 
 def _sort_lines(lines: Sequence[Line]) -> list[Line]:
@@ -206,7 +227,10 @@ def _sort_lines(lines: Sequence[Line]) -> list[Line]:
     return ordered + [line for line in lines if line.outline is None]
 
 
-_EXPORT = re.compile(rb'\A\s*\[\s*\{.*"(?:annotations"\s*:\s*\[|annotation_id"\s*:|lead_time"\s*:)', re.DOTALL)
+_EXPORT = re.compile(
+    rb'\A\s*\[\s*\{.*"(?:annotations"\s*:\s*\[|predictions"\s*:\s*\[\s*\{\s*"|annotation_id"\s*:|lead_time"\s*:)',
+    re.DOTALL,
+)
 _IMAGE_NAMES = ("image", "ocr", "captioning", "img")
 _TEXT_NAMES = (*USUAL_NAMES["text"], "caption")
 _UPLOAD_PREFIX = re.compile(r"^[0-9a-f]{8}-")
@@ -251,7 +275,9 @@ class _Export:
         place = result.get("item_index", 0 if len(names) == 1 else None)
         if not isinstance(place, int) or not 0 <= place < len(names):
             listed = ", ".join(map(writable, images))[:200]
-            message = f"it is on {writable(target)}, and the task has the images {listed}; give both the same names"
+            message = (
+                f"it is on {writable(target)}, none of the images {listed}; name it so, or name the column `image`"
+            )
             raise DataError(message, code="annotation-invalid")
         return names[place]
 
@@ -261,7 +287,7 @@ def _read_export(file: SourceFile, columns: Columns) -> Iterator[Item]:
     if not isinstance(rows, list):
         raise DataError("it is not a list of tasks", code="annotation-invalid")
     tasks, items = _whole_tasks(file, rows, columns)
-    annotations = [annotation for task in tasks.values() for annotation in _dicts(task["annotations"])]
+    annotations = [annotation for task in tasks.values() for annotation in _dicts(task.get("annotations"))]
     fields: dict[str, Counter[str]] = defaultdict(Counter)
     predicted = 0
     for result in (result for annotation in annotations for result in _dicts(annotation.get("result"))):
@@ -299,7 +325,7 @@ def _whole_tasks(
         try:
             if not isinstance(row, dict):
                 raise DataError("the task is not a JSON object", code="annotation-invalid")
-            if isinstance(row.get("annotations"), list):
+            if isinstance(row.get("annotations"), list) or isinstance(row.get("predictions"), list):
                 tasks[where] = row
             else:
                 annotation, place = _widen(row, columns), places.setdefault(str(row.get("id", where)), where)
@@ -397,8 +423,8 @@ def _read_task(export: _Export, task: Mapping[str, Any], where: str) -> Iterator
     yield from [*skipped, *astray.values()]
     for name, page in pages.items() if annotation else ():
         place = where if len(pages) == 1 else f"{where}#{writable(PurePosixPath(name).name)}"
-        if isinstance(page, Skipped):
-            yield from [replace(page, where=place)] if results[name] else []
+        if isinstance(page, Skipped) or (astray and not results[name]):
+            yield from [replace(page, where=place)] if isinstance(page, Skipped) and results[name] else []
             continue
         items = _read_regions(export, results[name], where, place)
         faults = [item for item in items if isinstance(item, Skipped)]
@@ -411,7 +437,7 @@ def _read_task(export: _Export, task: Mapping[str, Any], where: str) -> Iterator
 
 def _choose_annotation(task: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], list[Skipped]]:
     """Return the ground truth among the annotations, else the newest, and why the others are skipped."""
-    annotations = _dicts(task["annotations"])
+    annotations = _dicts(task.get("annotations"))
     kept = [annotation for annotation in annotations if not annotation.get("was_cancelled")]
     cancelled = Skipped(SkipReason.NO_TRANSCRIPTION, where, "the annotation was cancelled")
     skipped = [cancelled] * (len(annotations) - len(kept))

@@ -319,7 +319,7 @@ class PagePreparer:
     """Cuts pages into lines, regions or not at all; texts that they have are kept unless `replace_texts`.
 
     With `most` a region is cut into parts of at most so many neighbouring lines, as in the training samples.
-    `tables` finds them on pages whose source has none. With `regions`, main types in lower case, lines in
+    `tables` finds them on pages whose source has none. With `regions`, types in lower case, lines in
     regions of other types are not read.
     """
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from dsocr import __version__
 from dsocr.console import shows_progress
-from dsocr.document import Page, ProcessingStep, Unit, main_type
+from dsocr.document import Page, ProcessingStep, Unit
 from dsocr.errors import ConfigError, DataError, RunError, first_few, option
 from dsocr.formats import output_formats
 from dsocr.formats.documents import line_row
@@ -334,7 +334,7 @@ def transcribe(
     find_lines = choose_segmenter(segmenter)
     table_finder = partial(find_tables, detect=choose_detector(segmenter)) if with_tables else None
     kinds = [regions] if isinstance(regions, str) else regions
-    chosen = frozenset(main_type(kind).casefold() for kind in kinds)
+    chosen = frozenset(kind.casefold().strip() for kind in kinds)
     preparer = PagePreparer(shown, find_lines, replace, most, table_finder, chosen)
     with (
         preferred_layer(layer),
