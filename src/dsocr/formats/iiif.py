@@ -41,7 +41,7 @@ _ARGUMENTS = {"M": 2, "L": 2, "T": 2, "H": 1, "V": 1, "Q": 4, "S": 4, "C": 6, "A
 _TRANSCRIBING = ("supplementing", "transcribing")
 _MAX_POINTS = 5000
 _WHOLE = 0.95
-"""Share of both sides of an image from which a box is the whole image."""
+"""Least share of both sides of an image that a box around the whole image takes."""
 _BLOCKS = re.compile(r"[bh]r|lb|p|div|li|[uod]l|d[dt]|tr|table|pre|blockquote|section|h[1-6]")
 _HTML = re.compile(r"</?(?:p|br|div|span)\b[^<>]*>", re.IGNORECASE)
 
