@@ -64,7 +64,7 @@ def test_a_format_can_be_asked_for_among_all(tmp_path: Path) -> None:
         pytest.param("ann/b.json", '[{"name": "a", "description": "b"}]', id="not HKR, but a list"),
         pytest.param("a.json", "[]", id="not Label Studio"),
         pytest.param("lines.txt", "first line\nsecond line\n", id="not IAM"),
-        pytest.param("t.json", '[{"image": "a.png", "text": "да"}, {"messages": 1}]', id="not conversations"),
+        pytest.param("t.json", '[{"picture": "a.png", "words": "да"}, {"messages": 1}]', id="not conversations"),
     ],
 )
 def test_other_files_have_no_format(tmp_path: Path, file: str, content: str) -> None:

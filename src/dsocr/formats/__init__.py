@@ -27,6 +27,7 @@ from dsocr.formats import (
     tables,
 )
 from dsocr.formats.format import Columns, Format, require_packages, unsupported
+from dsocr.formats.unread import describe_files, explain_unread
 from dsocr.formats.xml import XmlPage, parse_xml, predicted_lines, read_xml
 from dsocr.formats.xml_tree import XmlTree
 from dsocr.images import IMAGE_SUFFIXES
@@ -132,6 +133,8 @@ def detect_format(source: Path, name: str | None, columns: Columns) -> Format:
         # Any file may be a table, so the others are asked first.
         others = (other for other in SOURCE_FORMATS.values() if other.name != "table")
         name = next((other.name for other in others if other.find(source, columns)), "table")
+        if name == "table" and not tables.has_tables(source, columns) and (unread := explain_unread(source)):
+            raise DataError("the file is not read", code="no-format-found", where=source, hint=unread)
     return SOURCE_FORMATS[name] if name else _detect_in_folder(source, columns)
 
 
@@ -144,16 +147,18 @@ def _require_known(name: str, formats: Mapping[str, Format], kind: str) -> None:
 
 def _detect_in_folder(source: Path, columns: Columns) -> Format:
     candidates = [format_ for format_ in SOURCE_FORMATS.values() if format_.takes_columns or not columns]
-    counts = {format_.name: len(format_.find(source, columns)) for format_ in candidates}
+    files = {format_.name: format_.find(source, columns) for format_ in candidates}
+    # Any file may be a table, so those of other formats are none.
+    others = {path for name, paths in files.items() if name != "table" for path in paths}
+    counts = {name: len(set(paths) - others if name == "table" else paths) for name, paths in files.items()}
     names = [name for name, count in counts.items() if count]
     if columns and not names:
         # Its error lists the columns that there are.
         return SOURCE_FORMATS["table"]
     if not names:
-        known = ", ".join(format_.title for format_ in SOURCE_FORMATS.values())
-        message = f"nothing in this folder can be read; looked for: {known}"
-        usual = f"{option('format', ...)} names a format, and the guide lists them"
-        hint = tables.explain_unknown_table(source) or usual
+        message = f"nothing in this folder can be read; it holds {describe_files(list_files(source))}"
+        usual = f"{option('format', ...)} names a format, and `dsocr prepare --formats` lists them"
+        hint = explain_unread(source) or tables.explain_unknown_table(source) or usual
         if list_files(source, IMAGE_SUFFIXES | pdf.PDF_SUFFIXES):
             hint += (
                 "; images and PDFs without texts are read with `dsocr transcribe`, or transcribed in `dsocr workbench`"

@@ -84,7 +84,7 @@ def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str =
     if places is not None:
         width = len(header)
     elif delimiter == "\t":
-        width = max(sorted(sizes), key=sizes.__getitem__, default=2)
+        width = max(sorted(size for size in sizes if size > 1), key=sizes.__getitem__, default=2)
     else:
         width = min((size for size in sizes if size > 1), default=2)
     image, place = places or (0, 1)

@@ -1,7 +1,7 @@
 """Conversations that other programs train on: ms-swift, LLaMA-Factory and Unsloth, in JSONL or one JSON list.
 
-A sample is the image of a row and the assistant's answer about it. The user's question is dropped, because the prompt
-belongs to the configuration of a run.
+A sample is the image of a row and the assistant's answer about it, the `response` in rows of ms-swift 2. The user's
+question is dropped, because the prompt belongs to the configuration of a run.
 """
 
 import io
@@ -31,9 +31,10 @@ from dsocr.io.encodings import head, parse_json, read_json, read_text
 
 PROMPT = "Free OCR."
 
+_TALK = rb'"(?:messages|conversations)"\s*:\s*\[|"query"\s*:.*"response"\s*:|"response"\s*:.*"query"\s*:'
 _HEAD = {
-    ".jsonl": re.compile(rb'\A\s*\{[^\n]*"(?:messages|conversations)"\s*:\s*\['),
-    ".json": re.compile(rb'\A\s*\[.*"(?:messages|conversations)"\s*:\s*\[', re.DOTALL),
+    ".jsonl": re.compile(rb"\A\s*\{[^\n]*(?:%b)" % _TALK),
+    ".json": re.compile(rb"\A\s*\[.*(?:%b)" % _TALK, re.DOTALL),
 }
 _ASSISTANT = frozenset({"assistant", "gpt", "model"})
 _FORBIDDEN = re.compile(f"[{SURROGATES}]|<(?:image|video|audio)>")
@@ -85,6 +86,9 @@ def _read_row(file: SourceFile, row: object, place: str) -> Item:
 def _parse_row(row: object) -> tuple[str, str, dict[str, str]]:
     """Return the image's name, the transcription, and the row's other scalar values."""
     messages = row.get("messages", row.get("conversations")) if isinstance(row, dict) else None
+    if isinstance(row, dict) and messages is None and "response" in row:
+        turns = 1 + len(row.get("history") or ())
+        messages = [{"role": "assistant", "content": row["response"]}] * turns
     if not isinstance(row, dict) or not isinstance(messages, list):
         raise DataError("it has no list of messages", code="annotation-invalid")
     answers: list[str] = []

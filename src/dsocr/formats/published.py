@@ -140,11 +140,19 @@ def _read_split_lists(files: list[tuple[Path, Split]]) -> dict[str, Split]:
 _ANNOTATION = [re.compile(pattern) for pattern in (rb"\A\s*\{", rb'"name"\s*:', rb'"description"\s*:')]
 
 
+_SUPERVISELY = re.compile(rb'"classTitle"\s*:')
+"""A shape, which annotations of HKR, written by the same program, do not have."""
+
+
 def find_hkr(source: Path, columns: Columns | None = None) -> list[Path]:
     """List the annotations of a folder: JSON files in a folder `ann` that have a name and a description."""
     files = list_files(source, {".json"})
     heads = ((path, head(path)) for path in files if path.parent.name.lower() == "ann")
-    return [path for path, start in heads if all(pattern.search(start) for pattern in _ANNOTATION)]
+    return [
+        path
+        for path, start in heads
+        if all(pattern.search(start) for pattern in _ANNOTATION) and not _SUPERVISELY.search(start)
+    ]
 
 
 def _read_annotation(file: SourceFile, stages: dict[str, str]) -> Iterator[Item]:

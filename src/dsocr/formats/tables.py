@@ -1,4 +1,4 @@
-"""Tables that name an image and its text in each row: TSV, CSV, JSONL and XLSX, with or without a header.
+"""Tables that name an image and its text in each row: TSV, CSV, JSON and XLSX, with or without a header.
 
 Column names are guessed from the usual ones and can be given; `delimited` divides CSV and TSV into rows. Without a
 header columns are called 1, 2, 3, ...
@@ -7,9 +7,8 @@ Several rows with outlines on one image are the lines of that page.
 
 import csv
 import io
-import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -32,6 +31,7 @@ from dsocr.formats.format import (
     copy_page_image,
     read_files,
 )
+from dsocr.formats.lists import is_list, is_page, json_rows, page_lines
 from dsocr.formats.messages import is_messages
 from dsocr.formats.sheets import SHEET_SUFFIXES, SheetCell, read_workbook
 from dsocr.io.archives import ARCHIVE_SUFFIXES
@@ -119,7 +119,12 @@ def read_tables(source: Path, columns: Columns) -> Iterator[Item]:
         for path in others[:1]:
             open_table(path, columns)
     notes = (Note(f"{relative(path, source)} is not read: it has no columns for image and text") for path in others)
-    return chain(notes, read_files(source, files, partial(_read_file, columns=columns)))
+    pages = {path.parent for path in files if path.name.lower() == "label.txt"}
+    crops = [path for path in files if path.parent in pages and path.name.lower().startswith("rec_gt")]
+    message = "Label.txt beside it has these lines on their pages"
+    skipped = (Skipped(SkipReason.OTHER_LAYER, relative(path, source), message) for path in crops)
+    files = [path for path in files if path not in crops]
+    return chain(notes, skipped, read_files(source, files, partial(_read_file, columns=columns)))
 
 
 def read_beside(read: Callable[[Path, Columns], Iterable[Item]], source: Path, columns: Columns) -> Iterator[Item]:
@@ -142,7 +147,10 @@ def explain_unknown_table(folder: Path) -> str | None:
 
 
 def _table_files(source: Path) -> list[Path]:
-    return [source] if source.is_file() else list_files(source, {".tsv", ".csv", ".jsonl", *SHEET_SUFFIXES})
+    if source.is_file():
+        return [source]
+    files = list_files(source, {".tsv", ".csv", ".jsonl", ".txt", ".json", *SHEET_SUFFIXES})
+    return [path for path in files if path.suffix.lower() not in {".txt", ".json"} or is_list(path)]
 
 
 def _is_understood(path: Path, columns: Columns) -> bool | None:
@@ -288,7 +296,8 @@ def _read_row(file: SourceFile, roles: Mapping[str, str], row: Row) -> Page | Sk
         split = parse_split(values["split"])
     else:
         in_folders = (split_of_folder(path.relative_to(file.root).parent) for path in (file.path, page.image))
-        split = parse_split(file.path.stem) or next(filter(None, in_folders), None)
+        is_listed = file.path.suffix.lower() in {".txt", ".json"}  # such as rec_gt_train.txt
+        split = (file.split if is_listed else parse_split(file.path.stem)) or next(filter(None, in_folders), None)
     text = cells.get(roles["text"], "")
     struck = text.struck if isinstance(text, SheetCell) else ()
     return replace(page, lines=(Line(text, where, struck=struck),), split=split)
@@ -344,10 +353,9 @@ def read_rows(
         return _read_sheets(path, columns, usual_names, skip, remark)
     text = read_text(path)
     Budget().take(path, elements=sum(map(text.count, "\n,\t;|")))
-    if suffix == ".jsonl":
+    if suffix in {".jsonl", ".json"}:
         outlines = {columns.get(role, name).lower() for role in OUTLINE_ROLES for name in USUAL_NAMES[role]}
-        lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-        rows: list[Row] = [(number, _json_cells(line, number, path, outlines)) for number, line in lines]
+        rows = json_rows(path, text, outlines)
         _first(rows, path)
         return list(dict.fromkeys(name for _, cells in rows for name in cells)), rows
 
@@ -360,7 +368,7 @@ def read_rows(
         image, written = (names.index(roles[role]) if role in roles else -1 for role in list(usual_names)[:2])
         return image, written
 
-    split = split_rows(path, text, find_places, "\t" if suffix == ".tsv" else DELIMITERS)
+    split = split_rows(path, text, find_places, "\t" if suffix in {".tsv", ".txt"} else DELIMITERS)
     header = _first([(row.number, row.cells) for row in split], path)
     if tuple(header[: len(_TSV_COLUMNS)]) == _TSV_COLUMNS:  # a table that `writing_tsv` wrote
         split = [replace(row, cells=list(map(unescape_formula, row.cells))) for row in split]
@@ -371,7 +379,10 @@ def read_rows(
         width = max(len(row.cells) for row in split) or 2
         header = [str(place) for place in range(1, width + 1)]
     _skip_rows(path, [(row.number, row.problem) for row in split if row.problem], skip)
-    return header, [(row.number, dict(zip(header, row.cells, strict=True))) for row in split if not row.problem]
+    rows = [(row.number, dict(zip(header, row.cells, strict=True))) for row in split if not row.problem]
+    if suffix == ".txt" and any(is_page(cells.get("2", "")) for _, cells in rows):
+        return [*header, "polygon"], list(_page_rows(path, rows, skip))
+    return header, rows
 
 
 def _read_sheets(
@@ -420,19 +431,13 @@ def _is_header(cells: list[str], columns: Columns) -> bool:
     return not any(map(is_image, cells))
 
 
-def _json_cells(line: str, number: int, path: Path, outlines: Collection[str]) -> dict[str, str]:
-    """Return the strings and numbers of a row, and its outlines; other nested values have no role."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"line {number} is not JSON: {error}", code="not-json", where=path) from error
-    if not isinstance(row, dict):
-        raise DataError(f"line {number} is not a JSON object", code="annotation-invalid", where=path)
-    return {
-        key: str(value) if isinstance(value, str | int | float) else json.dumps(value)
-        for key, value in row.items()
-        if isinstance(value, str | int | float) or (value and key.lower() in outlines)
-    }
+def _page_rows(path: Path, rows: Iterable[Row], skip: SkipRow | None) -> Iterator[Row]:
+    """Yield a row for each line of pages that PPOCRLabel wrote."""
+    for number, cells in rows:
+        try:
+            yield from [(place, cells | line) for place, line in page_lines(cells["2"], number)]
+        except DataError as error:
+            _skip_rows(path, [(number, error.message)], skip)
 
 
 def require_readable_kind(path: Path) -> None:
