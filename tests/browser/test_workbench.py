@@ -10,7 +10,7 @@ from dsocr import document
 from dsocr.formats.page import read_page
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
-from tests.browser.workbench import FIELD, OpenWindow, Served, texts
+from tests.browser.workbench import FIELD, OpenWindow, Served, press, texts
 from tests.workbench.fakes import TEXTS
 
 
@@ -23,10 +23,8 @@ def test_a_link_of_a_finding_opens_its_line(new_tab: OpenWindow) -> None:
 
 def test_select_split_join_and_mark_lines(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
-    field.press("Alt+ArrowDown")
-    expect(field).to_have_value(TEXTS[0][1])
-    field.press("Alt+ArrowUp")
-    expect(field).to_have_value(TEXTS[0][0])
+    press(field, "Alt+ArrowDown", TEXTS[0][1])
+    press(field, "Alt+ArrowUp", TEXTS[0][0])
     picture = window.get_by_role("img", name="Page").bounding_box()
     assert picture is not None
     window.mouse.click(picture["x"] + picture["width"] / 2, picture["y"] + picture["height"] * 190 / 400)
@@ -35,11 +33,9 @@ def test_select_split_join_and_mark_lines(window: Page, store: CorrectionStore) 
     field.press("Home")
     for _ in range(7):
         field.press("ArrowRight")
-    field.press("Alt+s")
-    expect(field).to_have_value("вторая")
+    press(field, "Alt+s", "вторая")
     assert texts(store)[1:3] == ["вторая", "строка"]
-    field.press("Alt+j")
-    expect(field).to_have_value("вторая строка")
+    press(field, "Alt+j", "вторая строка")
     field.press("Alt+u")
     expect(window.get_by_text("1 of 6 lines reviewed")).to_be_visible()
     window.keyboard.press("Alt+z")
@@ -53,14 +49,11 @@ def test_select_split_join_and_mark_lines(window: Page, store: CorrectionStore) 
 
 def test_joining_takes_the_draft_of_the_next_line(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
-    field.press("Alt+ArrowDown")
-    expect(field).to_have_value(TEXTS[0][1])
+    press(field, "Alt+ArrowDown", TEXTS[0][1])
     field.fill("конец")
-    field.press("Alt+ArrowUp")
-    expect(field).to_have_value(TEXTS[0][0])
+    press(field, "Alt+ArrowUp", TEXTS[0][0])
     field.fill("начало")
-    field.press("Alt+j")
-    expect(field).to_have_value("начало конец")
+    press(field, "Alt+j", "начало конец")
     assert texts(store)[0] == "начало конец"
     window.keyboard.press("Alt+z")
     expect(field).to_have_value(TEXTS[0][0])
@@ -75,8 +68,7 @@ def test_a_held_key_accepts_one_line_and_ctrl_alt_types_letters(window: Page, st
     for _ in range(5):
         window.keyboard.down("Enter")
     window.keyboard.up("Enter")
-    field.press("Alt+ArrowDown")
-    expect(field).to_have_value("")
+    press(field, "Alt+ArrowDown", "")
     assert [change.what for change in store.history()] == [State.ACCEPTED]
 
 
@@ -84,8 +76,7 @@ def test_order_by_doubt_and_export(window: Page, served: Served) -> None:
     window.get_by_text("Most doubtful first").click()
     expect(window.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
     window.get_by_label(FIELD).fill("выгруженная строка")
-    window.get_by_label(FIELD).press("Enter")
-    expect(window.get_by_label(FIELD)).to_have_value(TEXTS[0][1])
+    press(window.get_by_label(FIELD), "Enter", TEXTS[0][1])
     window.get_by_role("button", name="Export").click()
     window.get_by_role("button", name="Save").click()
     expect(window.get_by_text("Pages: 2, lines with text: 4")).to_be_visible()

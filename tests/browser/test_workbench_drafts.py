@@ -6,28 +6,24 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
-from tests.browser.workbench import FIELD, OpenWindow, choose, texts
+from tests.browser.workbench import FIELD, OpenWindow, choose, press, texts
 from tests.workbench.fakes import TEXTS
 
 
 def test_drafts_survive_moving_between_lines(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     field.fill("ещё не принято")
-    field.press("Alt+ArrowDown")
-    expect(field).to_have_value(TEXTS[0][1])
-    field.press("Alt+ArrowUp")
-    expect(field).to_have_value("ещё не принято")
+    press(field, "Alt+ArrowDown", TEXTS[0][1])
+    press(field, "Alt+ArrowUp", "ещё не принято")
     assert texts(store)[0] == TEXTS[0][0]
     field.fill("𝛼𝛽 дальше")  # letters that take two places in a browser's texts
     field.press("Home")
     for _ in range(3):
         field.press("ArrowRight")
-    field.press("Alt+s")
-    expect(field).to_have_value("𝛼𝛽")
+    press(field, "Alt+s", "𝛼𝛽")
     assert texts(store)[:2] == ["𝛼𝛽", "дальше"]
     field.fill("начало")
-    field.press("Alt+j")
-    expect(field).to_have_value("начало дальше")
+    press(field, "Alt+j", "начало дальше")
     for _ in range(2):
         window.keyboard.press("Alt+z")
     expect(field).to_have_value(TEXTS[0][0])
@@ -40,14 +36,12 @@ def test_two_windows_do_not_overwrite_each_other(window: Page, new_window: OpenW
     expect(other.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
     window.get_by_label(FIELD).fill("from here, not sent yet")
     other.get_by_label(FIELD).fill("from the other")
-    other.get_by_label(FIELD).press("Enter")
-    expect(other.get_by_label(FIELD)).to_have_value(TEXTS[0][1])
+    press(other.get_by_label(FIELD), "Enter", TEXTS[0][1])
     window.get_by_label(FIELD).press("Enter")
     expect(window.get_by_text("Somebody else changed this line to “from the other”")).to_be_visible()
     expect(window.get_by_label(FIELD)).to_have_value("from here, not sent yet")
     assert texts(store)[0] == "from the other"
-    window.get_by_label(FIELD).press("Enter")  # a second time, on purpose
-    expect(window.get_by_label(FIELD)).to_have_value(TEXTS[0][1])
+    press(window.get_by_label(FIELD), "Enter", TEXTS[0][1])  # a second time, on purpose
     assert texts(store)[0] == "from here, not sent yet"
 
 
@@ -84,8 +78,7 @@ def test_text_typed_before_the_connection_is_accepted(new_tab: OpenWindow, store
 
 def test_drafts_survive_a_reload_and_another_language(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
-    field.press("Alt+ArrowDown")
-    expect(field).to_have_value(TEXTS[0][1])
+    press(field, "Alt+ArrowDown", TEXTS[0][1])
     field.fill("не принято")
     window.reload()
     expect(field).to_have_value("не принято")
@@ -94,15 +87,13 @@ def test_drafts_survive_a_reload_and_another_language(window: Page, store: Corre
     expect(field).to_have_value("не принято")
     expect(window.locator("html")).to_have_attribute("lang", "ru")
     expect(window.get_by_role("button", name="Принять (Enter)")).to_be_visible()
-    field.press("Enter")
-    expect(field).to_have_value("")
+    press(field, "Enter", "")
     assert texts(store)[:3] == [TEXTS[0][0], "не принято", ""]
 
 
 def test_the_draft_of_a_removed_line_stays(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
-    field.press("Alt+ArrowDown")
-    expect(field).to_have_value(TEXTS[0][1])
+    press(field, "Alt+ArrowDown", TEXTS[0][1])
     field.fill("написано напрасно")
     store.join(store.lines()[0], who="another")
     expect(window.get_by_text("Somebody else removed this line")).to_be_visible()
@@ -110,15 +101,13 @@ def test_the_draft_of_a_removed_line_stays(window: Page, store: CorrectionStore)
     expect(window.locator(".q-notification__badge")).to_have_text("2")  # notified again
     expect(field).to_have_value("написано напрасно")
     field.fill("вторая строка")  # as stored: no draft any more
-    field.press("Alt+ArrowDown")
-    expect(field).to_have_value("")
+    press(field, "Alt+ArrowDown", "")
     store.undo("another")
 
 
 def test_a_removed_line_without_a_draft_is_left(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
-    field.press("Alt+ArrowDown")
-    expect(field).to_have_value(TEXTS[0][1])
+    press(field, "Alt+ArrowDown", TEXTS[0][1])
     store.join(store.lines()[0], who="another")
     expect(field).to_have_value("")
 
@@ -126,15 +115,13 @@ def test_a_removed_line_without_a_draft_is_left(window: Page, store: CorrectionS
 def test_a_typed_text_replaces_what_a_model_read_meanwhile(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     choose(window, TEXTS[0][1])
-    field.press("Alt+ArrowDown")
-    expect(field).to_have_value("")
+    press(field, "Alt+ArrowDown", "")
     field.fill("самой прочитано")
     line = store.lines()[2]
     assert store.add_reading(line, "машиной прочитано", [0.9] * 17, 0.9)
     expect(window.get_by_role("list").get_by_text("машиной прочитано")).to_be_visible()
     expect(field).to_have_value("самой прочитано")
-    field.press("Enter")
-    expect(field).to_have_value(TEXTS[1][0])
+    press(field, "Enter", TEXTS[1][0])
     assert texts(store)[2] == "самой прочитано"
 
 
@@ -150,13 +137,11 @@ def test_letters_typed_ahead_belong_to_the_next_line(new_tab: OpenWindow, store:
     window.route_web_socket("**/*", connect)
     window.goto("/")
     field = window.get_by_label(FIELD)
-    field.press("Alt+ArrowDown")
-    expect(field).to_have_value(TEXTS[0][1])
+    press(field, "Alt+ArrowDown", TEXTS[0][1])
     is_slow = True
     field.press("Enter")
     window.keyboard.type("дальше")
-    field.press("Enter")  # the next line is not visible yet
-    expect(field).to_have_value(TEXTS[0][1])
+    press(field, "Enter", TEXTS[0][1])  # the next line is not visible yet
     while not held:
         window.wait_for_timeout(10)
     is_slow = False
@@ -189,8 +174,7 @@ def test_lost_messages_are_sent_again_and_carried_out_once(new_tab: OpenWindow, 
     window.goto("/")
     field = window.get_by_label(FIELD)
     field.fill("дважды сказано")
-    field.press("Enter")
-    expect(field).to_have_value(TEXTS[0][1])
+    press(field, "Enter", TEXTS[0][1])
     assert lost
     assert [change.what for change in store.history()] == ["accepted"]
     assert texts(store)[0] == "дважды сказано"
@@ -198,8 +182,7 @@ def test_lost_messages_are_sent_again_and_carried_out_once(new_tab: OpenWindow, 
 
 def test_each_tab_undoes_its_own_changes(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
-    field.press("Enter")
-    expect(field).to_have_value(TEXTS[0][1])
+    press(field, "Enter", TEXTS[0][1])
     beside = window.context.new_page()
     beside.goto("/")
     expect(beside.get_by_label(FIELD)).to_have_value(TEXTS[0][1])

@@ -4,28 +4,25 @@ from playwright.sync_api import Page, expect
 
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
-from tests.browser.workbench import FIELD, OpenWindow, texts
+from tests.browser.workbench import FIELD, OpenWindow, press, texts
 from tests.workbench.fakes import TEXTS
 
 
 def test_marks_and_shorthands(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     field.press("End")
-    field.press("Alt+q")
-    expect(field).to_have_value(f"{TEXTS[0][0]}[?]")
+    press(field, "Alt+q", f"{TEXTS[0][0]}[?]")
     field.press("Home")
     for _ in range(6):
         field.press("Shift+ArrowRight")
-    field.press("Alt+x")
-    expect(field).to_have_value("~~первая~~ строка[?]")
+    press(field, "Alt+x", "~~первая~~ строка[?]")
     field.press("End")
     field.press_sequentially(r" в\e")
     expect(field).to_have_value("~~первая~~ строка[?] вѣ")
     field.press("Alt+i")
     window.keyboard.type("к")
     expect(field).to_have_value("~~первая~~ строка[?] вѣ\\к/")
-    field.press("Enter")
-    expect(field).to_have_value(TEXTS[0][1])
+    press(field, "Enter", TEXTS[0][1])
     assert texts(store)[0] == "~~первая~~ строка[?] вѣ\\к/"
     field.press("Home")
     field.press_sequentially(r"\e\i-")
@@ -83,8 +80,7 @@ def test_a_second_person_looks_at_what_the_first_accepted_and_is_not_sent_to_her
     window: Page, new_window: OpenWindow, store: CorrectionStore
 ) -> None:
     name_oneself(window, "Анна")
-    window.get_by_label(FIELD).press("Enter")
-    expect(window.get_by_label(FIELD)).to_have_value(TEXTS[0][1])
+    press(window.get_by_label(FIELD), "Enter", TEXTS[0][1])
     other = new_window()
     other.goto("/")
     name_oneself(other, "Борис")

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from dsocr.workbench.store import CorrectionStore
 from tests.workbench.fakes import make_pages
@@ -94,6 +94,12 @@ def choose(window: Page, text: str) -> None:
     """Click the line with this text in the list."""
     window.get_by_role("list").get_by_text(text, exact=True).click()
     expect(window.get_by_label(FIELD)).to_have_value(text)
+
+
+def press(field: Locator, key: str, text: str) -> None:
+    """Press a key in the field, which has this text afterwards."""
+    field.press(key)
+    expect(field).to_have_value(text)
 
 
 def eventually(window: Page, holds: Callable[[], bool]) -> None:
