@@ -42,7 +42,7 @@ def _reading_once() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_pages(tmp_path_factory.mktemp("scans"), lines=10)
+    return copy_pages(tmp_path_factory.mktemp("scans"), lines=6)
 
 
 @pytest.fixture(scope="module")
