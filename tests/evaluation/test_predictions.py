@@ -279,6 +279,9 @@ def test_predictions_alone_need_a_dataset(table: Path, small_dataset: Path) -> N
     assert names(compare(table, f"b={table}", dataset=small_dataset)) == ["kraken", "b"]
     assert code_of(table, base=True, dataset=small_dataset) == "no-base"
     assert code_of(table.parent / "nothing") == "input-missing"
+    write(table, table.read_text(encoding="utf-8").partition("\n")[0])
+    assert code_of(table, f"b={table}", dataset=small_dataset) == "prediction-missing"
+    assert len(compare(table, f"b={table}", dataset=small_dataset, missing="empty").systems[0].lines) == 4
 
 
 def test_a_name_ends_at_the_first_equals_sign(tmp_path: Path) -> None:
