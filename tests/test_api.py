@@ -209,6 +209,14 @@ def test_what_is_no_callback_is_refused_before_any_work(callback: Any, small_dat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("function", [dsocr.train, dsocr.dry_run])
+@pytest.mark.parametrize("name", ["config", "dataset"])
+def test_a_list_of_pairs_is_to_be_prepared(function: Any, name: str) -> None:
+    with raises_code("not-a-dataset") as error:
+        function(**{name: [("a.png", "текст")]})
+    assert "dsocr prepare" in str(error.value.hint)
+
+
 @pytest.mark.parametrize(
     ("settings", "code", "named"),
     [

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,13 @@ def complete_config(
     Raises ConfigError if it has no dataset; with `may_learn_alone`, if it has no unlabelled scans either.
     """
     settings, overrides = expand_changes(changes, keys)
+    for given in (config, dataset):
+        if not isinstance(given, str | PathLike | Mapping | RunConfig | Dataset | None):
+            message = f"a dataset is a folder, not of type {type(given).__name__}"
+            hint = (
+                "write images and texts into a table with the columns image and text, and prepare it (`dsocr prepare`)"
+            )
+            raise DataError(message, code="not-a-dataset", hint=hint)
     if isinstance(dataset, Dataset):
         settings |= {"dataset": dataset.folder} | ({} if dataset.fold is None else {"fold": dataset.fold})
     elif dataset is not None:
