@@ -155,7 +155,7 @@ def task(*fields: str, image: str = "p.png", id_: str = "a") -> dict[str, Any]:
         pytest.param("t.jsonl", [{**GOOD, "image": f"{HALF}.png"}, GOOD], id="image"),
         pytest.param("a.json", {"images": IMAGES, "annotations": DRAWN}, id="COCO image and id"),
         pytest.param("a.json", [task("b", image=f"{HALF}.png"), task("b", id_=HALF)], id="Label Studio image and id"),
-        pytest.param("a.json", [task(HALF, "b"), task("b")], id="Label Studio field"),
+        pytest.param("a.json", [task(HALF), task("text")], id="Label Studio field"),
     ],
 )
 def test_a_text_with_an_unpaired_surrogate_is_skipped(tmp_path: Path, file: str, content: Any) -> None:
