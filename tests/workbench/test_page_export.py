@@ -104,6 +104,18 @@ def test_only_accepted_texts_are_changed(markup: tuple[str, CorrectionStore, Arc
     assert "dsocr" in accepted
 
 
+def test_what_only_a_program_has_read_stays_in_the_file(source: Path, tmp_path: Path) -> None:
+    """It is no transcription, as a line of another page has one, so the workbench shows an empty line."""
+    for number, index in ((1, 1), (2, 0)):
+        document = PAGE.replace("scan-1", f"scan-{number}").replace("<TextEquiv>", f'<TextEquiv index="{index}">')
+        (source / "page" / f"scan-{number}.xml").write_text(document, encoding="utf-8", newline="\n")
+    with opened(source, tmp_path / "work") as (store, archive):
+        assert [line.text for line in store.lines()] == ["", "", "первая строка", "вторая"]
+        for accepted_only in (True, False):
+            kept = exported(store, archive, tmp_path / "out", "page", accepted_only=accepted_only)
+            assert kept == PAGE.replace("<TextEquiv>", '<TextEquiv index="1">')
+
+
 def test_a_reading_of_a_line_that_somebody_drew_waits_until_it_is_accepted(
     markup: tuple[str, CorrectionStore, Archive], tmp_path: Path
 ) -> None:

@@ -108,9 +108,9 @@ class XmlPage:
             if line.untranscribed:
                 yield "have texts of which none can be taken, and count as not transcribed", line.where
             elif line.text and line.index in self.readings:
-                has = "only a program's text, which is taken as the transcription"
-                has = has if self._is_only_read(line) else "a transcription, which is taken, beside a program's text"
-                yield f"have {has} ({self.readings[line.index].mark})", line.where
+                taken = "a transcription, which is taken, beside a program's text"
+                taken = "one text, which is taken but marked like a program's" if self._is_only_read(line) else taken
+                yield f"have {taken} ({self.readings[line.index].mark})", line.where
 
     def placed_lines(self) -> list[Line]:
         """Return the lines, a line image's without an outline."""

@@ -222,7 +222,10 @@ def _fill_file(
                 text = "" if is_empty else line.text
             texts += bool(text)
             is_aligned = element is not None and originals[element].alignment is not None
-            if text == original and not (line.is_reviewed and is_aligned):
+            is_untouched = (
+                is_as_drawn and line.state is State.UNREAD
+            )  # the file can have a text that only a program read
+            if (text == original or is_untouched) and not (line.is_reviewed and is_aligned):
                 continue
             if match := target.forbidden.search(text):
                 message = f"the text contains {match[0]!a}, which {target.name} cannot hold"
