@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dsocr.data.prepare import prepare
 from dsocr.document import Item, Outline, SkipReason, Split
 from dsocr.formats import tables
 from dsocr.formats.tables import escape_formula, find_tables, read_tables, unescape_formula
@@ -97,6 +98,16 @@ def test_a_row_that_cannot_be_read_is_skipped(tmp_path: Path, name: str, row: st
 )
 def test_a_table_that_cannot_be_read_is_skipped(tmp_path: Path, name: str, content: str) -> None:
     assert skipped(table(tmp_path, name, content)) == [(SkipReason.BAD_SOURCE, name)]
+
+
+def test_rows_of_one_image_without_outlines_are_a_page_and_no_lines(tmp_path: Path) -> None:
+    table(tmp_path / "s", "t.csv", "image,text,n\na.png,раз,1\nb.png,один,1\na.png,два,2\n")
+    picture(tmp_path / "s" / "b.png", colour="red")
+    lines = prepare(tmp_path / "s", tmp_path / "lines", split="1/0/0", split_by="text")
+    assert [sample.text for sample in lines] == ["один"]
+    assert lines.card.skipped["line without outline"].count == 2
+    whole = prepare(tmp_path / "s", tmp_path / "pages", unit="page", split="1/0/0", split_by="text")
+    assert [sample.text for sample in whole] == ["раз\nдва", "один"]
 
 
 def test_unknown_columns_are_an_error(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def task(*fields: str, image: str = "p.png", id_: str = "a") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        pytest.param("t.jsonl", [{**GOOD, "text": HALF}, GOOD], id="text"),
+        pytest.param("t.jsonl", [{"image": "q.png", "text": HALF}, GOOD], id="text"),
         pytest.param("t.jsonl", [{**GOOD, "image": f"{HALF}.png"}, GOOD], id="image"),
         pytest.param("a.json", {"images": IMAGES, "annotations": DRAWN}, id="COCO image and id"),
         pytest.param("a.json", [task("b", image=f"{HALF}.png"), task("b", id_=HALF)], id="Label Studio image and id"),
@@ -160,6 +160,8 @@ def task(*fields: str, image: str = "p.png", id_: str = "a") -> dict[str, Any]:
 )
 def test_a_text_with_an_unpaired_surrogate_is_skipped(tmp_path: Path, file: str, content: Any) -> None:
     picture(tmp_path / "s" / "p.png")
+    if file == "t.jsonl":
+        picture(tmp_path / "s" / "q.png")
     write(tmp_path / "s" / file, "\n".join(map(json.dumps, content)) if file == "t.jsonl" else json.dumps(content))
     card = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").card
     assert [part.samples for part in card.splits.values()] == [1]

@@ -381,6 +381,12 @@ class UnitGrouper:
         has_regions = any(line.region or (line.outline and "\n" in line.text.strip()) for line in page.lines)
         self._has_outlines |= has_outlines
         self._has_regions |= has_regions
+        if self.unit == "line" and len(bare := [line for line in page.lines if line.outline is None]) > 1:
+            hint = f"give {option('unit', 'page')}, or find its lines with `dsocr align`"
+            message = f"{len(bare)} texts are of {page.image.name}, and no outline says where each is: {hint}"
+            for line in bare:
+                report.skip(Skipped(SkipReason.NO_OUTLINE, line.where, message))
+            return replace(page, lines=tuple(line for line in page.lines if line.outline))
         is_whole_image = len(page.lines) == 1 and not (page.skipped or has_outlines or has_regions)
         if self.unit == "line" or is_whole_image:
             return page

@@ -253,7 +253,7 @@ def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
 
 
 def _join_lines(pages: Iterable[Page | Skipped], roles: Mapping[str, str], notation: Notation | None) -> Iterator[Item]:
-    """Make one page of rows with outlines on one image, if they agree otherwise."""
+    """Make one page of rows on one image: of those with outlines if they agree otherwise, and of those without."""
     line_columns = {column for role, column in roles.items() if role in {"text", *OUTLINE_ROLES}}
     items: list[Item] = []
     places: dict[tuple[Path, object], int] = {}
@@ -266,18 +266,18 @@ def _join_lines(pages: Iterable[Page | Skipped], roles: Mapping[str, str], notat
                 page = replace(page, lines=(), skipped=page.lines)
             else:
                 page = replace(page, lines=(replace(page.lines[0], outline=outline),))
-            if page.skipped or outline:
-                shared = tuple((name, cell) for name, cell in page.columns.items() if name not in line_columns)
-                place = places.setdefault((page.image, shared), len(items))
-                if place < len(items) and isinstance(first := items[place], Page):
-                    lines, skipped = (*first.lines, *page.lines), (*first.skipped, *page.skipped)
-                    items[place] = replace(first, lines=lines, skipped=skipped)
-                    continue
+            others = tuple((name, cell) for name, cell in page.columns.items() if name not in line_columns)
+            place = places.setdefault((page.image, others if page.skipped or outline else None), len(items))
+            if place < len(items) and isinstance(first := items[place], Page):
+                lines, skipped = (*first.lines, *page.lines), (*first.skipped, *page.skipped)
+                items[place] = replace(first, lines=lines, skipped=skipped)
+                continue
         items.append(page)
-    outlined = {image for image, _ in places}
+    outlined = {image for image, others in places if others is not None}
     for item in items:
         if isinstance(item, Page) and item.image in outlined and item.lines and not item.lines[0].outline:
-            yield Skipped(SkipReason.NO_OUTLINE, item.where, "other rows have outlines on its image")
+            message = "other rows have outlines on its image"
+            yield from (Skipped(SkipReason.NO_OUTLINE, line.where, message) for line in item.lines)
         else:
             yield item
 
