@@ -240,6 +240,7 @@ DETAILS = 'dataType="other" dataTypeDetails'
     [
         pytest.param([SURE + reading("да", 'index="0"'), SURE], ["да", None], 2, id="LAREX: a guess, never typed"),
         pytest.param([TYPED + SURE, SURE], ["да", None], 2, id="no index is the first"),
+        pytest.param([TYPED + SURE + reading("эх", 'index="1"')], ["да"], 1, id="two guesses with one index"),
         pytest.param([TYPED, SURE], ["да", None], 1, id="a guess beside no typed line, but others are typed"),
         pytest.param([SURE, reading("эх", 'index="2"')], ["ол", "эх"], 2, id="only guesses are said to be such"),
         pytest.param([TYPED + READ, READ], ["да", None], 2, id="a confidence in another text"),

@@ -209,10 +209,10 @@ def _own_texts(element: etree._Element) -> LineTexts:
         rank = index or 0, not text.strip(), -float(conf) if conf and _CONFIDENCE.fullmatch(conf) else 0.0
         by_program[is_sure or bool(conf and not is_aligned)].append((rank, text.strip(), mark, is_sure))
     typed, read = (sorted(texts, key=itemgetter(0)) for texts in by_program.values())
-    for texts in (typed, read):
-        if equals := [text for rank, text, *_ in texts if rank == texts[0][0] and text != texts[0][1]]:
-            fault = f"two texts have the same index, {texts[0][1][:40]!r} and {equals[0][:40]!r}: remove one"
-            return LineTexts(fault=fault)
+    first = typed or read
+    if equals := [text for rank, text, *_ in first if rank == first[0][0] and text != first[0][1]]:
+        fault = f"two texts have the same index, {first[0][1][:40]!r} and {equals[0][:40]!r}: remove one"
+        return LineTexts(fault=fault)
     transcription = typed[0][1] if typed else None
     if not read:
         return LineTexts(transcription)
