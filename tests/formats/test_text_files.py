@@ -38,6 +38,7 @@ def test_texts_are_beside_their_images_or_in_a_folder_of_texts(tmp_path: Path) -
         pytest.param("a.nrm.png a.bin.png a.gt.txt", "a.nrm", ["other-image"], id="OCRopus: two images of a line"),
         pytest.param("a.png a.BIN.png a.txt", "a", ["other-image"], id="the scan before its variants"),
         pytest.param("a.png a.png.txt b.jpg b.jpg.gt.TXT", "a b", [], id="two endings"),
+        pytest.param("a.png a.gt.txt a.pred.txt", "a", ["other-layer"], id="Calamari's predictions"),
         pytest.param("край.png краи\u0306.txt", "край", [], id="written by a Mac"),
         pytest.param("A.PNG a.txt", "A", [], id="other case"),
         pytest.param("A.png a.png a.txt", "a", ["no-transcription"], id="one of two is named exactly"),

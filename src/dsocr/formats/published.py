@@ -267,6 +267,9 @@ def _pair_files(source: Path) -> dict[Path, Path | Skipped]:
         where = relative(path, source)
         if path.suffix.lower() != ".txt":
             counterparts[path] = Skipped(SkipReason.NO_TRANSCRIPTION, where, "no text file has its name")
+        elif path.stem.lower().endswith(".pred"):  # Calamari's
+            message = "a prediction is no transcription"
+            counterparts[path] = Skipped(SkipReason.OTHER_LAYER, where, message)
         elif _line_name(path).lower() not in _DOCUMENTATION:
             counterparts[path] = Skipped(SkipReason.NO_IMAGE, where, "no image has its name")
     return {path: counterparts[path] for path in [*images, *texts] if path in counterparts}
@@ -295,12 +298,14 @@ def _match(images: Sequence[Path], texts: Sequence[Path], source: Path) -> dict[
     for image, candidates in taken.items():
         is_other = {text: (".gt." not in text.name.lower(), _difference(image, text)) for text in candidates}
         best = [text for text in candidates if is_other[text] == min(is_other.values())]
-        names = " and ".join(relative(text, source) for text in best)
-        message = f"more than one text could be that of the image: {names}"
-        items[image] = best[0] if len(best) == 1 else Skipped(SkipReason.BAD_SOURCE, relative(image, source), message)
+        where, names = relative(image, source), " and ".join(relative(text, source) for text in best)
+        message = f"the text of {where} is {names}"
+        items[image] = best[0]
+        if len(best) > 1:
+            message = f"more than one text could be that of {where}: {names}"
+            items[image] = Skipped(SkipReason.BAD_SOURCE, where, message)
         for text in candidates:
             if items[image] != text:
-                message = f"the text of {relative(image, source)} is {names}"
                 items[text] = Skipped(SkipReason.OTHER_LAYER, relative(text, source), message)
     for image in images:
         same = (other for other in taken if other.with_name(_line_name(other)) == image.with_name(_line_name(image)))
