@@ -1,18 +1,24 @@
 """Outlines that do not match their baselines are found, and lines are cropped by the baseline instead."""
 
+import io
+import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
-from dsocr.document import Outline, Sample, Split
-from dsocr.images import open_image
-from dsocr.outlines import is_off_baseline, reading_rows
+from dsocr.document import Line, Outline, Page, Point, Sample, Split, bounds
+from dsocr.images import LineFile, crop_lines, open_image
+from dsocr.outlines import is_off_baseline, outline_by_baselines, reading_rows, turn_baselines
 from tests.data.making import alto, page_xml, write
 from tests.inference.reading_pages import Hashes, fake_run, rows_of, text_of, transcribe
 
@@ -36,7 +42,7 @@ def written(points: list[tuple[int, int]]) -> str:
     return " ".join(f"{x},{y}" for x, y in points)
 
 
-def scan(folder: Path, scales: dict[int, float | None], kind: str = "page") -> Path:
+def scan(folder: Path, scales: dict[int, float | None], kind: str = "page", *, backward: bool = False) -> Path:
     """A page whose lines have polygons on another scale than their baselines; no polygon for None."""
     image = Image.new("L", (WIDTH, HEIGHT), 235)
     lines = ""
@@ -44,7 +50,7 @@ def scan(folder: Path, scales: dict[int, float | None], kind: str = "page") -> P
         ImageDraw.Draw(image).rectangle(bar(row), fill=40)
         scale = scales.get(row, 1.0)
         points = written([] if scale is None else polygon(row, scale))
-        baseline = written([(100, row), (300 + row // 3, row)])
+        baseline = written([(100, row), (300 + row // 3, row)][:: -1 if backward else 1])
         if kind == "page":
             coords = f'<Coords points="{points}"/>' if points else ""
             text = f"<TextEquiv><Unicode>строка {row}</Unicode></TextEquiv>"
@@ -89,6 +95,17 @@ def test_lines_are_cropped_by_their_baselines(
     notes = [note for note in dataset.card.notes if "baseline" in note]
     assert [note.partition(" ")[0] for note in notes] == ([str(repaired)] if repaired else [])
     assert "outline-off-baseline" not in {finding.code for finding in check_dataset(dataset, workers=1)}
+
+
+@pytest.mark.parametrize("kind", ["page", "alto"])
+def test_baselines_from_right_to_left_are_turned_around(kind: str, tmp_path: Path) -> None:
+    crops = []
+    for name, backward in (("right", False), ("left", True)):
+        source = scan(tmp_path / name, dict.fromkeys(ROWS, None), kind, backward=backward)
+        dataset = prepare(source, tmp_path / f"out-{name}", split="1/0/0")
+        crops.append([open_image(sample.image).tobytes() for sample in dataset.samples(Split.TRAIN)])
+    assert crops[0] == crops[1]
+    assert [note for note in dataset.card.notes if note.startswith(f"{len(ROWS)} baselines run against")]
 
 
 def test_reading_crops_lines_like_training(tmp_path: Path) -> None:
@@ -177,3 +194,92 @@ def test_words_are_read_by_rows_and_columns(slope: float, from_right: bool) -> N
     assert [[places[shuffled[place]] for place in row] for row in rows] == [
         [(page, row, word) for word in range(3)] for page in range(2) for row in range(5)
     ]
+
+
+Corners = list[tuple[float, float]]
+KINDS = ("none", "polygon", "twice", "crossed", "corner loop")
+
+
+@st.composite
+def drawn_pages(draw: st.DrawFn) -> tuple[Image.Image, Page, float]:
+    """A page with lines of other colours, turned and scaled, and its skew."""
+    count, quarters, scale = draw(st.integers(3, 6)), draw(st.integers(0, 3)), draw(st.sampled_from([0.5, 0.8, 1.7]))
+    skew = math.radians(draw(st.integers(-8, 8)))
+    angle = math.radians(90 * quarters) + skew
+    turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    image = Image.new("RGB", (600, 600), (240, 240, 240))
+    pen = ImageDraw.Draw(image)
+    lines = []
+    kinds = st.sampled_from(KINDS) if draw(st.booleans()) else st.just("none")
+    is_reversed = draw(st.lists(st.booleans(), min_size=count, max_size=count)) if quarters != 2 else [False] * count
+    if quarters % 2 and draw(st.booleans()):
+        is_reversed = [True] * count
+
+    def on_page(points: Sequence[tuple[float, float]], factor: float = 1) -> tuple[Point, ...]:
+        moved = (0.6 * np.array(points) @ turn.T + 300) * factor
+        return tuple((round(x), round(y)) for x, y in moved.tolist())
+
+    for number in range(count):
+        left, length, row = draw(st.integers(-300, -250)), draw(st.integers(250, 550)), 90 * (number - count / 2) + 40
+        right, top, bottom = left + length, row - 40, row + 12
+        for area, part in (
+            ((left, row - 24, right, row), 0),
+            ((left, top, left + 30, row), 1),
+            ((right - 90, row, right - 60, bottom), 2),
+        ):
+            corners = [(area[0], area[1]), (area[2], area[1]), (area[2], area[3]), (area[0], area[3])]
+            pen.polygon(on_page(corners), fill=(number + 1, part, 0))
+        shares = sorted(draw(st.lists(st.sampled_from([0.01, 0.1, 0.3, 0.5, 0.51, 0.99]), max_size=4)))
+        baseline = [(left + share * length, row + draw(st.integers(-2, 2))) for share in (0, *shares, 1)]
+        begin, above, end, below = left - 6, top - 6, right + 6, bottom + 6
+        middle, far = left + 0.4 * length, left + 0.7 * length
+        upper: Corners = [(begin, above), (end, above)]
+        lower: Corners = [(end, below), (begin, below)]
+        loop = [(end, below + 4), (end - 40, below + 4), (end - 40, above), (end, above)]
+        shapes: dict[str, Corners] = {
+            "none": [],
+            "polygon": upper + lower,
+            "twice": [upper[0], (far, above), (far, below), (middle, below), (middle, above), upper[1], *lower],
+            "crossed": upper + lower[::-1],
+            "corner loop": upper + loop + lower,
+        }
+        polygon = shapes[draw(kinds)]
+        if draw(st.booleans()):
+            polygon.reverse()
+        if is_reversed[number]:
+            baseline.reverse()
+        points, outline_points = on_page(baseline, scale), on_page(polygon, scale) if polygon else ()
+        outline = Outline.of_polygon(outline_points, points) if polygon else Outline(bounds(points), (), points)
+        lines.append(Line("т", f"p.xml:{number}", outline))
+    size = (round(600 * scale),) * 2
+    return image, Page(Path("p.png"), "p", "p.xml", tuple(lines), size), skew
+
+
+def colours(image: Image.Image) -> NDArray[np.int64]:
+    """Number of the line and of its part (10 the letters, 11 the first one, 12 a tail) that each pixel shows."""
+    red, green, _ = np.moveaxis(np.asarray(image, dtype=np.int64), 2, 0)
+    return np.where(green < 200, red * 10 + green, 0)
+
+
+@settings(max_examples=40)
+@given(drawn_pages())
+def test_a_crop_holds_its_line_upright(drawn: tuple[Image.Image, Page, float]) -> None:
+    image, page, skew = drawn
+    areas = np.bincount(colours(image).ravel())
+    file = io.BytesIO()
+    image.save(file, "BMP")
+    page, _ = outline_by_baselines(turn_baselines(page)[0])
+    cropped = crop_lines(page, file.getvalue())
+    assert isinstance(cropped, tuple)
+    for number, crop in enumerate(cropped[1]):
+        assert isinstance(crop, LineFile), crop
+        shown = colours(Image.open(io.BytesIO(crop.content)))
+        level = []
+        for part in (10 * (number + 1) + part for part in range(3)):
+            rows, columns = np.nonzero(shown == part)
+            assert len(rows) > 0.97 * areas[part], f"{len(rows)} of {areas[part]} pixels of {part}"
+            level.append((rows.mean(), columns.mean()))
+        turned = np.array(level) @ [[math.cos(skew), math.sin(skew)], [-math.sin(skew), math.cos(skew)]]
+        letters, first, tail = turned.tolist()
+        assert first[1] < letters[1] < tail[1], "from left to right"
+        assert first[0] < letters[0] < tail[0], "not upside down"

@@ -27,7 +27,7 @@ from PIL import Image, ImageDraw, UnidentifiedImageError
 from dsocr.document import Box, Line, Outline, PackedImage, Page, SkipReason, Split, Table
 from dsocr.errors import DataError
 from dsocr.io.budget import Budget
-from dsocr.outlines import quarter_turns
+from dsocr.outlines import fill_polygon, has_only_baseline, is_backward, quarter_turns, turn_baselines
 
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "JPEG2000")
 """Pillow's names of the formats that are always supported."""
@@ -513,6 +513,7 @@ def crop_lines(
     page: Page, data: bytes, max_pixels: int = MAX_PIXELS
 ) -> tuple[tuple[int, int], Iterator[LineFile | CropFailure]] | CropFailure:
     """The size of a page, decoded once, and the image file of each line; more than `max_pixels` are refused."""
+    page, _ = turn_baselines(page)
     try:
         decoded = decode_image(data, name=page.image)
         outlines = [scale_outline(line.outline, page, decoded.image.size) for line in page.lines]
@@ -520,7 +521,15 @@ def crop_lines(
         is_size = error.code == "image-size-mismatch"
         return CropFailure(SkipReason.OTHER_SIZE if is_size else SkipReason.BAD_IMAGE, error.message)
     paper = paper_colour(decoded.image) if any(outlines) else 0
-    return decoded.image.size, (_line_file(outline, decoded, data, paper, max_pixels) for outline in outlines)
+    files = (
+        _line_file(outline, decoded, data, paper, max_pixels)
+        if line.outline is None or not has_only_baseline(line.outline)
+        else CropFailure(
+            SkipReason.NO_OUTLINE, "the line has a baseline only, and no other says its height: outline it"
+        )
+        for line, outline in zip(page.lines, outlines, strict=True)
+    )
+    return decoded.image.size, files
 
 
 def crop_key(page: Page, data: bytes, max_pixels: int = MAX_PIXELS) -> str:
@@ -545,7 +554,10 @@ def _line_file(
         message = f"the image is too large for a sample: {sizes} {MAX_ASPECT_RATIO} times as long as wide"
         return CropFailure(SkipReason.BAD_IMAGE, message)
     if outline:
-        return encode_image(crop_line(decoded.image, outline, paper), decoded.format)
+        try:
+            return encode_image(crop_line(decoded.image, outline, paper), decoded.format)
+        except DataError as error:
+            return CropFailure(SkipReason.BAD_SOURCE, error.message)
     # A file that already shows the decoded image is copied.
     if decoded.as_stored and decoded.format in _SUFFIXES:
         return LineFile(data, _SUFFIXES[decoded.format])
@@ -590,21 +602,21 @@ def crop_box(outline: Outline, size: tuple[int, int]) -> Box:
 
 
 def crop_line(page: Image.Image, outline: Outline, paper: Colour) -> Image.Image:
-    """Crop the line's box, fill it with paper colour outside the polygon and its margin, and turn a sideways line."""
+    """Crop the line's box, fill it with paper colour outside the polygon and its margin, and turn the line upright.
+
+    A baseline from right to left says that it is upside down (see `turn_baselines`).
+    """
     box = crop_box(outline, page.size)
     line = page.crop(box)
     if outline.polygon:
-        mask = Image.new("1", line.size)
         corners = [(x - box[0], y - box[1]) for x, y in outline.polygon]
-        drawing = ImageDraw.Draw(mask)
-        drawing.polygon(corners, fill=1, outline=1)
+        mask = fill_polygon(corners, line.size)
         if margin := _margin(page.size):
-            drawing.line([*corners, corners[0]], fill=1, width=2 * margin, joint="curve")
+            ImageDraw.Draw(mask).line([*corners, corners[0]], fill=1, width=2 * margin, joint="curve")
         line = Image.composite(line, Image.new(page.mode, line.size, paper), mask)
-    turns = quarter_turns(outline)
-    if not turns:
-        return line
-    return line.transpose(Image.Transpose.ROTATE_90 if turns > 0 else Image.Transpose.ROTATE_270)
+    if turns := quarter_turns(outline):
+        return line.transpose(Image.Transpose.ROTATE_90 if turns > 0 else Image.Transpose.ROTATE_270)
+    return line.transpose(Image.Transpose.ROTATE_180) if is_backward(outline) else line
 
 
 def _margin(size: tuple[int, int]) -> int:

@@ -1,4 +1,4 @@
-"""Compare outlines with baselines, outline lines by their baselines, and find the reading order of lines."""
+"""Compare and fill outlines, turn baselines, outline lines by their baselines, and find the reading order of lines."""
 
 import statistics
 from collections.abc import Sequence
@@ -7,8 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw
 
 from dsocr.document import Box, Line, Outline, Page, Point, bounds, bounds_of_boxes
+from dsocr.errors import DataError
 
 _TOLERANCE = 0.25
 """Distance from the polygon, in its heights, up to which a baseline may be outside."""
@@ -34,6 +36,12 @@ _NOTE = 0.5
 """Width, by that of the widest line, below which a line beside all others is a margin note."""
 _WORD_GAP = 2.5
 """Heights between two words of a row at most."""
+_MOST = 0.75
+"""Share of the lines that must run from right to left on a page upside down."""
+_CLEAR = 0.4
+"""Least surplus of the steps in one direction, from line to line, that says how a page lies."""
+_MAX_CROSSINGS = 2_000_000
+"""Places at which a polygon crosses a row of pixels; detailed outlines of a line have some 10,000."""
 
 Points = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -63,9 +71,8 @@ def is_off_baseline(outline: Outline) -> bool:
     if len(outline.polygon) < 3 or len(set(outline.baseline)) < 2:
         return False
     polygon, baseline = np.array(outline.polygon, dtype=float), np.array(outline.baseline, dtype=float)
-    lengths = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(baseline, axis=0), axis=1))])
-    places = np.linspace(0, lengths[-1], _SAMPLES)
-    points = np.stack([np.interp(places, lengths, baseline[:, axis]) for axis in (0, 1)], axis=1)
+    lengths = _lengths(baseline)
+    points = _along(baseline, lengths, np.linspace(0, lengths[-1], _SAMPLES))
     outside = ~_inside(points, polygon)
     if outside.mean() <= _MAX_OUTSIDE:
         return False  # So nearly all lines are done before the distances are computed.
@@ -73,6 +80,60 @@ def is_off_baseline(outline: Outline) -> bool:
     height = max(area / float(lengths[-1]), 1.0)
     far = outside & (_distances(points, polygon) > _TOLERANCE * height)
     return bool(far.mean() > _MAX_OUTSIDE)
+
+
+def is_backward(outline: Outline) -> bool:
+    """Whether a line across the page has a baseline from right to left."""
+    return bool(outline.baseline) and not _is_steep(outline) and outline.baseline[0][0] > outline.baseline[-1][0]
+
+
+def reverse_baseline(outline: Outline) -> Outline:
+    """Return the outline of a line that is read in the other direction."""
+    return replace(outline, baseline=outline.baseline[::-1])
+
+
+def turn_baselines(page: Page) -> tuple[Page, list[Line]]:
+    """Turn around the baselines that run against the reading; also return their lines.
+
+    Lines across a page run from left to right, unless the page is upside down: then nearly all run from right to left,
+    each is above the one before it, and polygons do not say otherwise. Lines along the side of a page run as they are
+    drawn; on a page that has mainly such lines, they run as their order is unless their polygons say otherwise.
+    """
+    lines = list(page.lines)
+    outlines = {place: line.outline for place, line in enumerate(lines) if line.outline and _has_baseline(line.outline)}
+    steep = {place: outline for place, outline in outlines.items() if _is_steep(outline)}
+    backward = {place: outline for place, outline in outlines.items() if is_backward(outline)}
+    across = len(outlines) - len(steep)
+    is_upside_down = len(backward) >= _MOST * across and _order([*backward.values()]) > _CLEAR
+    is_upside_down &= 2 * sum(map(_is_below, backward.values())) <= len(backward)
+    turned = set() if is_upside_down else set(backward)
+    if len(steep) > across:
+        upwards = {place for place, outline in steep.items() if outline.baseline[0][1] > outline.baseline[-1][1]}
+        order = _order([reverse_baseline(outline) if place in upwards else outline for place, outline in steep.items()])
+        against = upwards if order > _CLEAR else set(steep) - upwards if order < -_CLEAR else set()
+        turned |= {place for place in against if not steep[place].polygon or _is_below(steep[place])}
+    for place in turned:
+        lines[place] = replace(lines[place], outline=reverse_baseline(outlines[place]))
+    return replace(page, lines=tuple(lines)), [lines[place] for place in sorted(turned)]
+
+
+def _is_below(outline: Outline) -> bool:
+    """Whether most of a polygon is below its baseline, where no letters are if that runs as it is read."""
+    above, below = _extent(outline) if outline.polygon else (0.0, 0.0)
+    return above < below
+
+
+def _is_steep(outline: Outline) -> bool:
+    (x0, y0), (x1, y1) = outline.baseline[0], outline.baseline[-1]
+    return abs(y1 - y0) > 2 * abs(x1 - x0)
+
+
+def _order(outlines: Sequence[Outline]) -> float:
+    """1 if each line is below the one before it, as their baselines run, -1 if it is above, 0 if that is not clear."""
+    baselines = [np.array(outline.baseline, dtype=float) for outline in outlines]
+    distances = [float(_project(other, baseline)[1].mean()) for baseline, other in pairwise(baselines)]
+    steps = [-np.sign(distance) for distance in distances if abs(distance) > _MIN_PITCH]
+    return float(np.mean(steps)) if len(steps) > 1 else 0.0
 
 
 def outline_by_baselines(page: Page) -> tuple[Page, list[Line]]:
@@ -92,11 +153,10 @@ def outline_by_baselines(page: Page) -> tuple[Page, list[Line]]:
         # If most outlines are on another scale, the others match by chance.
         matching = []
     kept = set(matching)
-    # A box stays, unless it is just the extent of the baseline.
     wrong = {
         place: outline
         for place, outline in outlines.items()
-        if outline not in kept and (outline.polygon or outline.box == bounds(outline.baseline))
+        if outline not in kept and (outline.polygon or has_only_baseline(outline))
     }
     heights = _line_heights(matching, list(outlines.values())) if wrong else None
     if heights is None:
@@ -122,20 +182,60 @@ def outline_of_baseline(baseline: tuple[Point, ...], others: Sequence[Outline]) 
     return Outline.of_polygon(_band(np.array(baseline, dtype=float), *heights), baseline)
 
 
+def fill_polygon(corners: Sequence[tuple[float, float]], size: tuple[int, int]) -> Image.Image:
+    """Return a mask of what the border of a polygon goes round, also twice or crosswise (nonzero winding rule).
+
+    Four corners in a crosswise order are a quadrilateral. Raises DataError if the border crosses too many rows.
+    """
+    start = np.array(corners, dtype=np.float64)
+    if len(start) == 4:
+        x, y = (start - start.mean(axis=0)).T
+        around = start[np.argsort(np.arctan2(y, x))]
+        sides = np.roll(around, -1, axis=0) - around
+        if (sides[:, 0] * np.roll(sides[:, 1], -1) > sides[:, 1] * np.roll(sides[:, 0], -1)).all():  # it is convex
+            start, corners = around, [*map(tuple, around.tolist())]
+    run, rise = (np.roll(start, -1, axis=0) - start).T
+    top, bottom = np.ceil(np.sort([start[:, 1], start[:, 1] + rise], axis=0)).clip(0, size[1]).astype(np.int64)
+    counts = bottom - top
+    if counts.sum() > _MAX_CROSSINGS:
+        message = (
+            f"the outline crosses {counts.sum():,} rows of pixels, and the limit is {_MAX_CROSSINGS:,}: draw it again"
+        )
+        raise DataError(message, code="too-large")
+    mask = Image.new("1", size)
+    pen = ImageDraw.Draw(mask)
+    pen.polygon(corners, fill=1, outline=1)
+    edge = np.repeat(np.arange(len(start)), counts)
+    row = np.arange(len(edge)) - np.repeat(np.cumsum(counts) - counts - top, counts)
+    across = start[edge, 0] + (row - start[edge, 1]) / rise[edge] * run[edge]
+    order = np.lexsort((across, row))
+    row, across, winding = row[order], across[order], np.cumsum(np.sign(rise)[edge][order])
+    # Pillow leaves out what the border goes round an even number of times.
+    for place in np.flatnonzero((winding != 0) & (winding % 2 == 0)).tolist():
+        pen.line([(across[place], row[place]), (across[place + 1], row[place])], fill=1)
+    return mask
+
+
 def contains(polygon: Sequence[Point], x: float, y: float) -> bool:
     """Whether a point is inside a polygon."""
     return bool(_inside(np.array([[x, y]], dtype=float), np.array(polygon, dtype=float))[0])
+
+
+def has_only_baseline(outline: Outline) -> bool:
+    """Whether the box of a line is just the extent of its baseline, with its last pixels or without."""
+    if outline.polygon or len(outline.baseline) < 2:
+        return False
+    return max(abs(side - other) for side, other in zip(outline.box, bounds(outline.baseline), strict=True)) <= 1
 
 
 def quarter_turns(outline: Outline) -> int:
     """Counterclockwise quarter turns (-1, 0 or 1) that make a sideways line upright, by its baseline."""
     if len(set(outline.baseline)) < 2:
         return 0
-    (x0, y0), (x1, y1) = outline.baseline[0], outline.baseline[-1]
     left, top, right, bottom = outline.box
-    if abs(y1 - y0) <= 2 * abs(x1 - x0) or bottom - top <= right - left:
+    if not _is_steep(outline) or bottom - top <= right - left:
         return 0
-    return 1 if y1 > y0 else -1
+    return 1 if outline.baseline[-1][1] > outline.baseline[0][1] else -1
 
 
 def _has_baseline(outline: Outline, size: tuple[int, int] | None = None) -> bool:
@@ -190,7 +290,10 @@ def _project(points: Points, baseline: Points) -> tuple[Points, Points]:
 
 def _band(baseline: Points, above: float, below: float) -> tuple[Point, ...]:
     """The polygon around a baseline that is `above` pixels high above it and `below` pixels below."""
-    steps = np.gradient(baseline, axis=0)
+    # Its direction is seen over a line's height, so that close points do not turn it.
+    lengths = _lengths(baseline)
+    ahead, behind = (_along(baseline, lengths, lengths + reach) for reach in (above + below, -above - below))
+    steps = ahead - behind
     steps /= np.maximum(np.linalg.norm(steps, axis=1, keepdims=True), 1e-9)
     up = np.stack([steps[:, 1], -steps[:, 0]], axis=1)
     # Baselines often begin under the first letter, and end under the last.
@@ -202,15 +305,25 @@ def _band(baseline: Points, above: float, below: float) -> tuple[Point, ...]:
     return tuple((int(x), int(y)) for x, y in np.maximum(corners.round(), 0))
 
 
+def _lengths(baseline: Points) -> Points:
+    """Length of a baseline up to each of its points."""
+    return np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(baseline, axis=0), axis=1))])
+
+
+def _along(baseline: Points, lengths: Points, places: Points) -> Points:
+    """Points at some lengths of a baseline."""
+    return np.stack([np.interp(places, lengths, baseline[:, axis]) for axis in (0, 1)], axis=1)
+
+
 def _inside(points: Points, polygon: Points) -> NDArray[np.bool_]:
-    """Whether points are inside a polygon, by the number of edges to their right."""
+    """Whether a polygon goes round points, by the edges to their right (nonzero winding rule)."""
     x, y = points[:, :1], points[:, 1:]
     start, end = polygon, np.roll(polygon, -1, axis=0)
     crosses = (start[:, 1] > y) != (end[:, 1] > y)
     rise = np.where(end[:, 1] == start[:, 1], 1, end[:, 1] - start[:, 1])
     at = start[:, 0] + (y - start[:, 1]) * (end[:, 0] - start[:, 0]) / rise
-    odd: NDArray[np.bool_] = (crosses & (x < at)).sum(axis=1) % 2 == 1
-    return odd
+    inside: NDArray[np.bool_] = (np.sign(end[:, 1] - start[:, 1]) * (crosses & (x < at))).sum(axis=1) != 0
+    return inside
 
 
 def _distances(points: Points, polygon: Points) -> Points:

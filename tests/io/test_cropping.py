@@ -99,6 +99,15 @@ def test_a_key_changes_with_the_pixels_and_nothing_else() -> None:
         pytest.param(Outline((-50, -50, -10, -10)), (100, 50), SkipReason.OUTSIDE, id="before the image"),
         pytest.param(Outline((10, 10, 14, 40)), (100, 50), SkipReason.TOO_SMALL, id="four pixels wide"),
         pytest.param(Outline((30, 30, 10, 10)), (100, 50), SkipReason.OUTSIDE, id="turned inside out"),
+        pytest.param(
+            Outline((10, 10, 90, 31), (), ((10, 30), (90, 10))), (100, 50), SkipReason.NO_OUTLINE, id="only a baseline"
+        ),
+        pytest.param(
+            Outline.of_polygon(tuple((number % 100, number % 2 * 49) for number in range(60_000))),
+            (100, 50),
+            SkipReason.BAD_SOURCE,
+            id="a border that crosses 3,000,000 rows",
+        ),
     ],
 )
 def test_a_line_that_cannot_be_cropped_is_skipped(

@@ -85,6 +85,7 @@ class SourceReport:
     unmatched: dict[str, CountCard] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     outlined_by_baselines: list[str] = field(default_factory=list)
+    turned_baselines: list[str] = field(default_factory=list)
     names: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     text_changes: dict[str, CountCard] = field(default_factory=dict)
     tagged: Counter[str] = field(default_factory=Counter)

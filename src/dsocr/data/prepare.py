@@ -55,7 +55,7 @@ from dsocr.io.processes import ProgressCallback, Workers
 from dsocr.io.web import Fetch, FetchOptions
 from dsocr.io.work import resumable_work
 from dsocr.options import ON, Columns, Count, Output, Rare, StrPath, Texts, read_pairs
-from dsocr.outlines import outline_by_baselines
+from dsocr.outlines import outline_by_baselines, turn_baselines
 from dsocr.text import TextChange, TextPolicy, is_blank, percentage
 
 DEFAULT_POLICY = TextPolicy()
@@ -175,9 +175,12 @@ def prepare(
                 recorder.add(result)
                 if progress:
                     progress(report.pages, total)
-        if places := report.outlined_by_baselines:
-            message = "lines have no outline or one off their baseline, so the baseline is used"
-            report.note(f"{len(places)} {message}: {', '.join(places[:MAX_EXAMPLES])}")
+        for message, places in (
+            ("lines have no outline or one off their baseline, so the baseline is used", report.outlined_by_baselines),
+            ("baselines run against the reading, so they are turned around", report.turned_baselines),
+        ):
+            if places:
+                report.note(f"{len(places)} {message}: {', '.join(places[:MAX_EXAMPLES])}")
         report.notes += describe_policy(report, policy)
         candidates = recorder.candidates
         if not candidates:
@@ -254,6 +257,8 @@ class _PageReader:
         for page in report.filter_pages(chain(self.source.items, self.format.read(self.source.path, self.columns))):
             page = self.names.apply(self.source.describe(page), report)
             if not counting:
+                page, turned = turn_baselines(page)
+                report.turned_baselines += [line.where for line in turned]
                 page, repaired = outline_by_baselines(page)
                 report.outlined_by_baselines += [line.where for line in repaired]
             chosen = self.regions.apply(page, report)

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
 
 from dsocr.config import RunConfig, load_run_config
 from dsocr.console import current_reporter, progress_bar
@@ -22,6 +21,7 @@ from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import write_file
 from dsocr.layout.lines import find_outlines
 from dsocr.options import ON, Count, Rare, SplitName, StrPath
+from dsocr.outlines import fill_polygon
 from dsocr.runs import SHIPPED_DETECTOR, RunFolder, to_json
 
 ENOUGH = 0.5
@@ -102,9 +102,8 @@ class _Shape:
     def of(cls, outline: Outline) -> "_Shape":
         corners = [(x / _SHRUNK, y / _SHRUNK) for x, y in outline.border]
         left, top, right, bottom = bounds([(int(x), int(y)) for x, y in corners])
-        drawn = Image.new("1", (right - left + 1, bottom - top + 1))
-        ImageDraw.Draw(drawn).polygon([(x - left, y - top) for x, y in corners], fill=1, outline=1)
-        mask = np.asarray(drawn)
+        inside = [(x - left, y - top) for x, y in corners]
+        mask = np.asarray(fill_polygon(inside, (right - left + 1, bottom - top + 1)))
         return cls((left, top, left + mask.shape[1], top + mask.shape[0]), mask, int(mask.sum()))
 
     def overlap(self, other: "_Shape") -> float:

@@ -37,7 +37,7 @@ from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
 from dsocr.layout import FindLines
 from dsocr.layout.lines import reading_outlines
-from dsocr.outlines import outline_by_baselines
+from dsocr.outlines import outline_by_baselines, reverse_baseline, turn_baselines
 from dsocr.registers import FindTables
 from dsocr.text import is_blank
 
@@ -285,16 +285,12 @@ class Crop:
     def turn_over(self) -> "Crop":
         """Return the same part of the page, whose lines are read in the other direction."""
         lines = tuple(map(_read_back, reversed(self.lines)))
-        outline = self.outline and _reverse_baseline(self.outline)
+        outline = self.outline and reverse_baseline(self.outline)
         return replace(self, outline=outline, lines=lines, upside_down=not self.upside_down)
 
 
-def _reverse_baseline(outline: Outline) -> Outline:
-    return replace(outline, baseline=outline.baseline[::-1])
-
-
 def _read_back(line: Line) -> Line:
-    return replace(line, outline=line.outline and _reverse_baseline(line.outline))
+    return replace(line, outline=line.outline and reverse_baseline(line.outline))
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +330,7 @@ class PagePreparer:
         """Cut out the parts of a page to read. Raises DataError if nothing of it can be read."""
         data = page.content()
         document, failed = self._with_lines(page, data)
-        document, _ = outline_by_baselines(document)
+        document, _ = outline_by_baselines(turn_baselines(document)[0])
         if self.tables and self.unit == "line" and page.shows == "page" and not document.tables:
             document = _with_tables(document, data, self.tables, split=page.image is None)
         parts = [

@@ -20,7 +20,7 @@ from dsocr.io.processes import return_free_memory
 from dsocr.io.work import Journal
 from dsocr.layout import lies_on_side
 from dsocr.models.generation import spread
-from dsocr.outlines import quarter_turns
+from dsocr.outlines import is_backward, quarter_turns
 from dsocr.text import is_blank
 
 _JOURNAL_VERSION = 5
@@ -282,7 +282,7 @@ def _along_line(prediction: Prediction, outline: Outline | None, size: tuple[int
     if outline is None:
         return prediction
     (begin, _, end, _), (left, _, right, _) = crop_box(outline, size), outline.box
-    is_upright = quarter_turns(outline) == 0 and right > left
+    is_upright = not quarter_turns(outline) and not is_backward(outline) and right > left
 
     def moved(side: float | None) -> float | None:
         if side is None or not is_upright:

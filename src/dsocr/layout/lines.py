@@ -18,7 +18,7 @@ from scipy.ndimage import find_objects, label, uniform_filter1d
 
 from dsocr.document import Box, Outline, Point, Region, bounds
 from dsocr.errors import DataError
-from dsocr.outlines import quarter_turns, reading_blocks
+from dsocr.outlines import fill_polygon, quarter_turns, reading_blocks
 
 Probabilities = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -331,9 +331,8 @@ def _profile(polygon: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the columns of a polygon, and its highest row and its height in each."""
     left, above = np.floor(polygon.min(axis=0)).astype(int)
     right, below = np.ceil(polygon.max(axis=0)).astype(int)
-    drawn = Image.new("1", (right - left + 1, below - above + 1))
-    ImageDraw.Draw(drawn).polygon([(x - left, y - above) for x, y in polygon.tolist()], fill=1, outline=1)
-    mask = np.asarray(drawn)
+    inside = [(x - left, y - above) for x, y in polygon.tolist()]
+    mask = np.asarray(fill_polygon(inside, (right - left + 1, below - above + 1)))
     filled = np.flatnonzero(mask.any(axis=0))
     heights = mask.sum(axis=0)[filled].astype(np.float64)
     columns, top = (filled + left).astype(np.float64), (mask.argmax(axis=0)[filled] + above).astype(np.float64)

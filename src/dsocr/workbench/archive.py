@@ -37,7 +37,7 @@ from dsocr.io.files import inside, list_files, relative
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import write_file
 from dsocr.layout import FindLines, detect_lines
-from dsocr.outlines import quarter_turns
+from dsocr.outlines import fill_polygon, quarter_turns
 from dsocr.text import comparable
 from dsocr.workbench.page_changes import search_tables
 from dsocr.workbench.page_structure import read_regions
@@ -447,10 +447,10 @@ class Pictures:
         box = (max(left - across, 0), max(top - down, 0), right_end, bottom_end)
         around = image.crop(box).convert("RGB")
         paper = Image.new("RGB", around.size, paper_colour(around))
-        mask = Image.new("1", around.size)
         margin = left - outline.box[0]
         drawn = [(x - box[0], y - box[1]) for x, y in outline.border]
-        ImageDraw.Draw(mask).polygon(drawn, fill=1, outline=1, width=max(1, 2 * abs(margin)))
+        mask = fill_polygon(drawn, around.size)
+        ImageDraw.Draw(mask).polygon(drawn, outline=1, width=max(1, 2 * abs(margin)))
         strip = Image.composite(around, Image.blend(around, paper, _FADED), mask)
         return _jpeg(strip.rotate(90 * turns, expand=True) if turns else strip)
 
