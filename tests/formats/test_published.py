@@ -283,6 +283,12 @@ def test_an_image_outside_the_folder_is_skipped(tmp_path: Path, name: str | None
     assert skipped(items) == [(SkipReason.NO_IMAGE, f"annotations.json#{name or ''}")]
 
 
+def test_images_that_could_be_one_file_are_skipped(tmp_path: Path) -> None:
+    images = [{"id": number, "file_name": f"/scans/{number}/p.png"} for number in (1, 2)]
+    items = read_coco(tmp_path, annotation(), annotation(image_id=2), images=images)
+    assert [reason for reason, _ in skipped(items)] == [SkipReason.NO_IMAGE] * 2
+
+
 def test_an_image_without_annotations_is_not_transcribed_yet(tmp_path: Path) -> None:
     assert skipped(read_coco(tmp_path)) == [(SkipReason.NO_TRANSCRIPTION, "annotations.json#p.png")]
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from dsocr.document import Item, Line, Note, Outline, Page, Point, Region, Skipped, SkipReason, bounds
@@ -29,6 +29,8 @@ from dsocr.io.encodings import head, read_json, writable
 from dsocr.io.files import list_files
 from dsocr.outlines import reading_rows
 from dsocr.text import is_right_to_left
+
+ItemT = TypeVar("ItemT")
 
 _COCO = re.compile(rb'\A\s*\{.*"(?:images|annotations)"\s*:\s*\[', re.DOTALL)
 _CONVERSATIONS = re.compile(rb'"(?:messages|conversations)"\s*:')
@@ -51,7 +53,12 @@ def _read_coco_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     entries, annotations = _list(data, "images"), _list(data, "annotations")
     categories = _dicts(data.get("categories")) if isinstance(data, dict) else []
     types = {str(category.get("id")): str(category.get("name", "")) for category in categories}
-    yield from _arrange(_read_images(file, entries, annotations, text_names, types), file.where)
+    items = list(_read_images(file, entries, annotations, text_names, types))
+    claims: dict[Path, set[str]] = defaultdict(set)
+    for page in items:
+        if isinstance(page, Page):
+            claims[page.image].add(page.where)
+    yield from _arrange((_require_own(item, claims) for item in items), file.where)
     read = [list(_texts(annotation, text_names).items()) for annotation in _dicts(annotations)]
     unread = Counter(name for (_, text), *others in filter(None, read) for name, other in others if other != text)
     for name, count in unread.items():
@@ -158,6 +165,15 @@ def _points(numbers: object) -> tuple[Point, ...]:
         raise DataError("the coordinates are not a list of pairs", code="coordinates-invalid")
     rounded = [round(_number(number, LARGEST_COORDINATE)) for number in numbers]
     return tuple(zip(rounded[::2], rounded[1::2], strict=True))
+
+
+def _require_own(item: ItemT, claims: Mapping[Path, set[str]]) -> ItemT | Skipped:
+    """Return the item, but skip a page whose image file several images of the source could be."""
+    if not isinstance(item, Page) or len(claims[item.image]) < 2:
+        return item
+    listed = ", ".join(sorted(claims[item.image]))[:200]
+    message = f"several images could be {item.image.name}; keep their names and folders: {listed}"
+    return Skipped(SkipReason.NO_IMAGE, item.where, message)
 
 
 def _arrange(items: Iterable[Item], where: str) -> Iterator[Item]:
@@ -389,12 +405,7 @@ def _find_pages(file: SourceFile, references: Iterable[str]) -> dict[str, Page |
         else:
             page = replace(page, message=f"{page.message}, which {reference[:200]!r} names")
         pages[reference] = page
-    for reference, page in pages.items():
-        if isinstance(page, Page) and len(claims[page.image]) > 1:
-            listed = ", ".join(sorted(claims[page.image]))[:200]
-            message = f"several images could be {page.image.name}; keep the names that Label Studio gave: {listed}"
-            pages[reference] = Skipped(SkipReason.NO_IMAGE, "", message)
-    return pages
+    return {reference: _require_own(page, claims) for reference, page in pages.items()}
 
 
 def _stored_name(name: str) -> str:
