@@ -33,7 +33,7 @@ _MAX_ROWS = 1_048_576
 """Rows of a sheet, as in Excel."""
 _MAX_SIGNS = 20_000_000
 """Signs `<` in all parts; a cell has four, and the text of a cell too."""
-_MAX_INTRODUCTION = 100
+_MAX_INTRODUCTION = 1000
 """Rows in which the headings of a sheet are looked for."""
 _MOST_DIGITS = 11
 """Characters of a number without a format; longer ones are rounded to the width of the column."""
@@ -59,6 +59,7 @@ _ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
 
 _WORDS = ({False: "FALSE", True: "TRUE"}, {False: "ЛОЖЬ", True: "ИСТИНА"})
 _RUSSIAN = re.compile("[а-яё]", re.IGNORECASE)
+_REMEDY = "save the sheet as CSV UTF-8 in Excel, which keeps what it shows"
 _POINT = "numbers with a decimal point, which some languages of Excel show as a comma"
 _LOGICAL = "logical values, which each language of Excel shows in its own words"
 
@@ -321,13 +322,13 @@ def _read_cell(cell: Mapping[str, Any], code: str, is_struck: bool, epoch: datet
         parts = [(p, is_struck) if isinstance(p, str) else (p.text, bool(p.font.strike)) for p in pieces]
         sections = re.sub(r'"[^"]*"|\\.', "x", code).split(";")
         if sections[-1] != "@" and ("@" in sections[-1] or len(sections) > 3):
-            problem = f"a text in the number format {code!r}: format the cell as text"
+            problem = f"a text in the number format {code!r}: {_REMEDY}"
     else:
         try:
             shown, doubt = _show(value, code, epoch)
             parts = [(shown, is_struck)]
         except ValueError:
-            problem = f"a number, and its format {code!r} may show it in several ways: format the cell as text"
+            problem = f"a number, which its format {code!r} may show in several ways: {_REMEDY}"
     text, struck = "", list[tuple[int, int]]()
     for part, is_struck in parts:
         part = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), part)

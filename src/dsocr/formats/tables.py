@@ -41,7 +41,7 @@ from dsocr.io.files import list_files, parse_split, relative, split_of_folder
 
 _ALIGN = "`dsocr align SCANS TEXT.docx -o data/mine` finds the line of each text; or write a table, .xlsx or .csv"
 UNREAD_HINTS = {
-    **dict.fromkeys((".xls", ".ods", ".numbers"), "save it as .xlsx, or as CSV in UTF-8"),
+    **dict.fromkeys((".xls", ".xlsb", ".ods", ".numbers"), "save it as .xlsx, or as CSV in UTF-8"),
     **dict.fromkeys((".doc", ".odt", ".rtf"), f"save it as .docx: {_ALIGN}"),
     ".docx": _ALIGN,
     **dict.fromkeys((".djvu", ".djv"), "save it as PDF or TIFF, for example with `ddjvu -format=tiff`"),
