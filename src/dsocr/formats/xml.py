@@ -106,7 +106,7 @@ class XmlPage:
         yield from self.remarks
         for line in self.lines:
             if line.untranscribed:
-                yield "have texts of which none can be taken, and count as not transcribed", line.where
+                yield "have texts but no usable transcription, and count as not transcribed", line.where
             elif line.text and line.index in self.readings:
                 taken = "a transcription, which is taken, beside a program's text"
                 taken = "one text, which is taken but marked like a program's" if self._is_only_read(line) else taken
