@@ -250,14 +250,13 @@ def _pair_files(source: Path) -> dict[Path, Path | Skipped]:
     """
     images, texts = list_files(source, IMAGE_SUFFIXES), list_files(source, {".txt"})
     counterparts: dict[Path, Path | Skipped] = {}
+    named = [(path, path.relative_to(source).parent, fold_name(_line_name(path))) for path in [*images, *texts]]
     mixed: set[Path] = set()
     for is_beside in (True, False):
         groups: dict[tuple[Path, str], tuple[list[Path], list[Path]]] = defaultdict(lambda: ([], []))
-        for path in [*images, *texts]:
-            folder = path.relative_to(source).parent
+        for path, folder, name in named:
             if path.parent not in mixed:
-                key = folder if is_beside else folder.parent, fold_name(_line_name(path))
-                groups[key][path.suffix.lower() == ".txt"].append(path)
+                groups[folder if is_beside else folder.parent, name][path.suffix.lower() == ".txt"].append(path)
         for same_images, same_texts in groups.values():
             if same_images and same_texts:
                 counterparts |= _match(same_images, same_texts, source)
@@ -278,12 +277,14 @@ def _pair_files(source: Path) -> dict[Path, Path | Skipped]:
 def _line_name(path: Path) -> str:
     """Return the name of a line without the endings of its image or text."""
     name = _TEXT_ENDING.sub("", path.name) if path.suffix.lower() == ".txt" else path.name
-    is_image = PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES
-    return divide_variant(PurePosixPath(name).stem if is_image else name)[0]
+    stem, _, ending = name.rpartition(".")
+    return divide_variant(stem if f".{ending.lower()}" in IMAGE_SUFFIXES else name)[0]
 
 
 def _match(images: Sequence[Path], texts: Sequence[Path], source: Path) -> dict[Path, Path | Skipped]:
     """Return the text of each image that has one, of those whose names are alike, and the ones in doubt."""
+    if len(images) == len(texts) == 1:
+        return {images[0]: texts[0]}
     items: dict[Path, Path | Skipped] = {}
     taken: dict[Path, list[Path]] = defaultdict(list)
     for text in texts:
