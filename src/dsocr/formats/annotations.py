@@ -20,6 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import numpy as np
+
 from dsocr.document import Item, Line, Note, Outline, Page, Point, Region, Skipped, SkipReason, bounds
 from dsocr.errors import DataError
 from dsocr.formats.format import LARGEST_COORDINATE, Columns, Format, SourceFile, read_files, source_files, stated_size
@@ -194,7 +196,7 @@ def _arrange(items: Iterable[Item], where: str) -> Iterator[Item]:
             else:
                 kept.append(line)
         ordered = _sort_lines(kept)
-        repeated += [line.where for line in kept if _repeats(line, kept)]
+        repeated += _repeated(kept)
         changed += [item.where] if [line.where for line in ordered] != [line.where for line in kept] else []
         of_words += [item.where] if any(line.row is not None for line in ordered) else []
         if kept:
@@ -212,21 +214,17 @@ def _arrange(items: Iterable[Item], where: str) -> Iterator[Item]:
         yield Note(f"{where}: {message} ({len(of_words)} pages, first {of_words[0]})")
 
 
-def _repeats(line: Line, others: Sequence[Line]) -> bool:
-    """Whether a line has the words of another again, whose middle is inside it."""
-    words = line.text.split()
-    if line.outline is None or len(words) < 2:
-        return False
-    left, top, right, bottom = line.outline.box
-    inner = [
-        (other, other.outline.box) for other in others if other.outline and 0 < len(other.text.split()) < len(words)
-    ]
-    return any(
-        2 * left < box[0] + box[2] < 2 * right
-        and 2 * top < box[1] + box[3] < 2 * bottom
-        and set(other.text.split()) <= set(words)
-        for other, box in inner
-    )
+def _repeated(lines: Sequence[Line]) -> list[str]:
+    """Return the places of lines that have the words of other lines again, whose middles are inside them."""
+    placed = [(line, set(line.text.split()), line.outline.box) for line in lines if line.outline]
+    boxes = np.array([box for _, _, box in placed]).reshape(-1, 4)
+    across, down = boxes[:, [0, 2]].mean(axis=1), boxes[:, [1, 3]].mean(axis=1)
+    repeated = []
+    for line, words, (left, top, right, bottom) in placed:
+        inside = np.flatnonzero((left < across) & (across < right) & (top < down) & (down < bottom))
+        if any(placed[number][1] and placed[number][1] < words for number in inside.tolist()):
+            repeated.append(line.where)
+    return repeated
 
 
 def _sort_lines(lines: Sequence[Line]) -> list[Line]:
