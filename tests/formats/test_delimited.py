@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tables")
 
 
-@settings(max_examples=150)
+@settings(max_examples=int(os.environ.get("DRAWS", "150")))
 @given(
     st.lists(st.text(alphabet='",;\t|\na Дб.', min_size=1, max_size=8), min_size=1, max_size=8),
     st.sampled_from([*WRITERS, *BY_HAND]),
@@ -70,6 +71,7 @@ def test_rows_come_back_or_are_refused(
     content = written([head] * has_header + rows, form)
     if form in BY_HAND:
         assume(not is_written_by_csv(content, BY_HAND[form]))
+        assume(not all(text[0] == text[-1] == '"' for text in lines))
         assume(has_header or not (BY_HAND[form] == "\t" and all("\t" in text for text in lines)))
     path = table / ("t.tsv" if "tab" in form else "t.csv")
     path.write_text(content, encoding=encoding, newline="")
@@ -128,3 +130,58 @@ def test_a_row_that_may_be_either_is_refused_and_a_file_of_predictions_with_it(t
     (tmp_path / "t.csv").write_text('id,text\na,"да, нѣтъ"\nb,"да", сказалъ онъ\n', encoding="utf-8")
     with raises_code("row-refused", "t.csv:2"):
         read_predictions(tmp_path / "t.csv")
+
+
+def test_a_quoted_text_never_takes_up_the_next_prediction(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('id,text\na1,"Дорога\na2,и хлѣба\na3,такъ"\na4,x\n', encoding="utf-8")
+    found = [(prediction.name, prediction.text) for prediction in read_predictions(tmp_path / "t.csv").predictions]
+    assert found == [("a1", '"Дорога'), ("a2", "и хлѣба"), ("a3", 'такъ"'), ("a4", "x")]
+
+
+ALL = [f"{number}.png" for number in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("content", "texts", "refused"),
+    [
+        pytest.param("".join(f'{name},"да"\n' for name in ALL), ["да"] * 12, [], id="quotes around all of a column"),
+        pytest.param("".join(f'{name}, "да"\n' for name in ALL), ["да"] * 12, [], id="spaces before quotes"),
+        pytest.param(
+            "".join(f'{name},"да"\n' for name in ALL) + 'a.png,"онъ "да""\n', ["да"] * 12, [14], id="quotes not doubled"
+        ),
+        pytest.param('a.png,"да"\nb.png,"нѣтъ"\n', [], [2, 3], id="too few to tell"),
+        pytest.param('a.png,"да"\nb.png,нѣтъ\n', ['"да"', "нѣтъ"], [], id="a text in quotes"),
+        pytest.param('a.png,раз\nдва\nb.png,"а, б"\n', ["а, б"], [2, 3], id="a line break among quotes"),
+        pytest.param("a.png,раз\rb.png,два\r", ["раз", "два"], [], id="line ends of an old Mac"),
+    ],
+)
+def test_quotes_are_those_that_the_table_shows(
+    tmp_path: Path, content: str, texts: list[str], refused: list[int | str]
+) -> None:
+    end = "\r" if "\r" in content else "\n"
+    (tmp_path / "t.csv").write_text(f"image,text{end}{content}", encoding="utf-8", newline="")
+    numbers: list[int | str] = []
+    rows = read_rows(tmp_path / "t.csv", {}, skip=lambda number, reason: numbers.append(number))[1]
+    assert ([cells["text"] for _, cells in rows], numbers) == (texts, refused)
+
+
+def test_a_text_before_its_image_never_takes_up_the_next(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('text,image\n"да,a.png\nнѣтъ",b.png\n"въ\nдвухъ",c.png\n', encoding="utf-8")
+    numbers: list[int | str] = []
+    rows = read_rows(tmp_path / "t.csv", {}, skip=lambda number, reason: numbers.append(number))[1]
+    assert ([cells["image"] for _, cells in rows], numbers) == (["a.png", "b.png"], [4, 5])
+
+
+def test_named_columns_of_a_table_without_header_take_the_rest_into_the_last(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a.png,раз, два\nb.png,три, четыре, пять\n", encoding="utf-8")
+    rows = read_rows(tmp_path / "t.csv", {"image": "1", "text": "2"})[1]
+    assert [cells["2"] for _, cells in rows] == ["раз, два", "три, четыре, пять"]
+
+
+@pytest.mark.parametrize("form", [*WRITERS, *BY_HAND])
+def test_predictions_are_the_same_in_every_spelling(tmp_path: Path, form: str) -> None:
+    path = tmp_path / ("t.tsv" if "tab" in form else "t.csv")
+    texts = [text for text in LINES if form != "semicolons" or ";" not in text]
+    content = written([["id", "text"], *([f"a{number}", text] for number, text in enumerate(texts))], form)
+    path.write_text(content, encoding="utf-8", newline="")
+    assert [prediction.text for prediction in read_predictions(path).predictions] == texts

@@ -8,29 +8,31 @@ texts, and the last column takes every delimiter that is left. A row that is who
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from dsocr.errors import DataError, option
 from dsocr.images import IMAGE_SUFFIXES
 
 DELIMITERS = ",;\t|"
 
-FindPlaces = Callable[[list[str]], tuple[int, int] | None]
-"""Returns the places of the image and the text in a first row, -1 for none; None for neither header nor names."""
+FindPlaces = Callable[[list[str]], tuple[int, int, bool] | None]
+"""Returns the places of image and text (-1 for none), and whether the row is a header; None if there are no names."""
 
 _NAMED_DELIMITER = re.compile(r"sep=(?P<delimiter>[,;\t|])\r?\n", re.IGNORECASE)
 """The first line of some tables for spreadsheets."""
 _LONGEST_ROW = 200_000
 """Characters of a row with line breaks; more are a quote that is never closed."""
 _MAJORITY = 20
-"""Rows that need their quotes for each row that no writer with quotes made, above which the file has quotes."""
+"""Rows with a writer's quotes for each row that no writer made, above which the file has quotes."""
 _MIN_RULE = 10
 """Rows that show a rule for quotes that no cell needs."""
 
+_NUMBER = re.compile(r"[-+]?[\d.,]+")
+
 _SURPLUS = "it has {found} cells, and the table has {columns} columns: quote cells that contain the delimiter"
 _BROKEN = "its text seems to have a line break here, without quotes: write it as one line, or quote it"
-_UNCLEAR = "its quotes may enclose a cell or belong to the text, since other rows have quotes in their texts"
+_UNCLEAR = "its quotes may enclose a cell or belong to the text: quote all cells of the table, or none"
 _HEADLESS = "its delimiters may be part of the texts"
 
 
@@ -45,16 +47,23 @@ class TextRow:
 
 @dataclass(slots=True)
 class _Record:
-    """Lines of a file that are a row with quotes: its cells, which of them are quoted, and whether one needs it.
+    """Lines of a file that are a row with quotes: its cells, which of them are quoted, and if so by the file's rule.
 
     A line that no writer with quotes made is a record without cells.
     """
 
     number: int
     lines: list[str]
-    cells: list[str] | None
+    cells: list[str]
     quoted: list[bool] = field(default_factory=list)
-    needs: bool = False
+    follows: bool = True
+    is_unclear: bool = False
+
+    def needs(self, delimiter: str, image: int) -> bool:
+        """Whether its quotes are a writer's: they hide a sign, or enclose all cells or the name."""
+        marked = [cell for cell, mark in zip(self.cells, self.quoted, strict=False) if mark]
+        is_special = any(sign in cell for cell in marked for sign in (delimiter, '"', "\n", "\r"))
+        return bool(marked) and (is_special or all(self.quoted) or self.quoted[max(image, 0) :][:1] == [True])
 
 
 def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str = DELIMITERS) -> list[TextRow]:
@@ -65,130 +74,165 @@ def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str =
     first = 1
     if named := _NAMED_DELIMITER.match(text):
         delimiters, text, first = named["delimiter"], text[named.end() :], 2
-    lines = text.split("\n")
-    filled = [line for line in lines if line.strip()]
+    lines = (text if "\n" in text else text.replace("\r", "\n")).split("\n")
+    filled = [line.removesuffix("\r") for line in lines if line.strip()]
     if not filled:
         return []
 
+    def places_of(delimiter: str) -> tuple[int, int, bool] | None:
+        return find_places([cell.strip().strip('"') for cell in filled[0].split(delimiter)])
+
     def fit(delimiter: str) -> tuple[bool, int, int]:
-        rows = [line.removesuffix("\r").split(delimiter) for line in filled]
+        rows = [line.split(delimiter) for line in filled]
         sizes = Counter(map(len, rows))
         images = sum(len(row) > 1 and any(map(is_image, row)) for row in rows)
-        is_known = min(find_places(rows[0]) or (-1,)) >= 0
+        is_known = min(places_of(delimiter) or (-1,)) >= 0
         return is_known, images, max((count for size, count in sizes.items() if size > 1), default=0)
 
     delimiter = max(delimiters, key=fit)
-    records = list(_records(lines, first, delimiter))
-    header = records[0].cells or records[0].lines[0].split(delimiter)
-    places, sizes = find_places(header), Counter(len(record.cells) for record in records if record.cells)
-    if places is not None:
-        width = len(header)
-    elif delimiter == "\t":
+    places = places_of(delimiter)
+    image, place, has_header = places or (0, 1, False)
+    records = list(_records(lines, first, delimiter, image, is_image))
+    starts = [line.split(delimiter) for line in filled[has_header:]]
+    has_names = any(is_image(cells[image]) for cells in starts if 0 <= image < len(cells))
+    if not has_names:  # names without a suffix are known by their shape
+        alone = (record for record in records[1:] if len(record.lines) == 1 or record is records[1])
+        shapes = {_shape(record.lines[0].split(delimiter)[max(image, 0)]) for record in alone}
+        records = list(_records(lines, first, delimiter, image, lambda name: _shape(name) in shapes))
+    counted = [record for record in records if record.cells or delimiter == "\t"]
+    sizes = Counter(len(record.cells) or record.lines[0].count(delimiter) + 1 for record in counted)
+    if has_header:
+        width = len(records[0].cells or filled[0].split(delimiter))
+    elif delimiter == "\t" or (places and len(sizes) == 1):
         width = max(sorted(size for size in sizes if size > 1), key=sizes.__getitem__, default=2)
     else:
-        width = min((size for size in sizes if size > 1), default=2)
-    image, place = places or (0, 1)
+        width = max(image, place) + 1 if places else min((size for size in sizes if size > 1), default=2)
     for record in records:
-        if record.cells and len(record.cells) > width:
-            record.cells = None
-    needing = sum(record.needs and record.cells is not None for record in records)
-    odd = sum(record.cells is None for record in records)
-    if needing > odd * _MAJORITY or (not odd and not needing and _is_rule(records)):
+        if len(record.cells) > width:
+            record.cells = []
+    _apply_rule(records, delimiter, width)
+    quoted = [record for record in records if record.quoted or not record.cells]
+    regular = [record for record in quoted if record.follows]
+    needing = sum(bool(record.cells) and record.needs(delimiter, image) for record in regular)
+    odd = len(quoted) - len(regular)
+    is_shown = len(regular) >= _MIN_RULE or needing == len(regular) or (needing and not odd)
+    if len(regular) > odd * _MAJORITY and is_shown:
         rows = [_quoted_row(record, delimiter, width) for record in records]
     elif places is None and width > 2 and (delimiter != "\t" or len(sizes) > 1):
         message = f"the table has no header and up to {max(sizes)} cells in a row: {_HEADLESS}"
-        raise DataError(
-            message,
-            code="table-headless",
-            where=path,
-            hint=f"add one, or give {option('columns', {'image': '1', 'text': '2'})}",
-        )
+        hint = f"add one, or give {option('columns', {'image': '1', 'text': '2'})}"
+        raise DataError(message, code="table-headless", where=path, hint=hint)
     else:
-        rows = _plain_rows(records, delimiter, width, image, place, has_header=places is not None)
-    short = [[""] * (width - len(row.cells)) for row in rows]
-    return [
-        row if row.problem else replace(row, cells=row.cells + cells) for row, cells in zip(rows, short, strict=True)
-    ]
+        most = width - 1 if place == width - 1 else -1
+        for record in records[has_header:]:
+            may_be_writers = record.needs(delimiter, image) or (delimiter != "\t" and not odd)
+            record.is_unclear = record.follows and bool(record.quoted and record.cells) and may_be_writers
+        rows = [TextRow(records[0].number, records[0].cells)] if has_header and records[0].cells else []
+        rows += [row for record in records[len(rows) :] for row in _plain_rows(record, delimiter, most)]
+    return list(_whole_rows(rows, width, image, place, 1 + has_header, has_names=has_names))
 
 
-def _records(lines: Sequence[str], first: int, delimiter: str) -> Iterator[_Record]:
-    value = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{re.escape(delimiter)}\r\n]*)'
+def _records(
+    lines: Sequence[str], first: int, delimiter: str, image: int, is_name: Callable[[str], bool]
+) -> Iterator[_Record]:
+    value = rf'(?: *"[^"]*(?:""[^"]*)*" *|[^"{re.escape(delimiter)}\r\n]*)'
     row = re.compile(rf"{value}(?:{re.escape(delimiter)}{value})*(?=\r?\n|\r?\Z)")
     cell = re.compile(rf"(?:\A|{re.escape(delimiter)})({value})")
     text, place, number = "\n".join(lines), 0, 0
     while number < len(lines):
         line, end = lines[number].removesuffix("\r"), number + 1
-        record = _Record(first + number, [line], None if '"' in line else line.split(delimiter))
+        record = _Record(first + number, [line], [] if '"' in line else line.split(delimiter))
         match = row.match(text, place, place + _LONGEST_ROW) if '"' in line else None
         taken = match[0].split("\n") if match else []
         # A row never takes up the next: whatever encloses the name of another image is no cell.
-        if match and not any(is_image(other.split(delimiter)[0]) for other in taken[1:]):
+        starts = [part[image] for part in (other.split(delimiter) for other in taken) if 0 <= image < len(part)]
+        if match and (len(taken) == 1 or sum(map(is_name, starts)) <= 1):
             end = number + len(taken)
-            written = cell.findall(match[0])
-            quoted = [part.startswith('"') for part in written]
+            written = [part.strip(" ") if '"' in part else part for part in cell.findall(match[0])]
+            marks = [part.startswith('"') for part in written]
             cells = [part[1:-1].replace('""', '"') if part.startswith('"') else part for part in written]
-            special = re.compile(rf'[{re.escape(delimiter)}"\n\r]')
-            needs = all(quoted) or any(
-                bool(special.search(read)) for read, has_quotes in zip(cells, quoted, strict=True) if has_quotes
-            )
-            record = _Record(first + number, taken, cells, quoted, needs)
+            record = _Record(first + number, taken, cells, marks)
         if line.strip():
             yield record
         place += sum(len(used) + 1 for used in lines[number:end])
         number = end
 
 
-def _is_rule(records: Sequence[_Record]) -> bool:
-    """Return whether a rule explains all quotes: around each cell with a delimiter, or around all of a column."""
-    quoted = [record.quoted for record in records if any(record.quoted)]
-    if len(quoted) < _MIN_RULE:
-        return False
-    columns = {place for marks in quoted for place, mark in enumerate(marks) if mark}
-    rules = [True, True]
+def _shape(name: str) -> str:
+    """Return the kinds of signs in a name: `a_0` for `page_0001`."""
+    return re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "a", name.strip()))
+
+
+def _apply_rule(records: Sequence[_Record], delimiter: str, width: int) -> None:
+    """Mark the rows that follow the rule which explains the quotes of most rows; the header need not.
+
+    Writers quote cells with the delimiter, a quote or a line break, and some quote all with another delimiter, all with
+    a space, or all but the numbers of a column. Who forgets to double the quotes inside leaves records without cells.
+    """
+    all_cells, marked = Counter[int](), Counter[int]()
+    for record in records:
+        all_cells.update(place for place, cell in enumerate(record.cells) if cell)
+        marked.update(place for place, mark in enumerate(record.quoted) if mark)
+    columns = {place for place, count in marked.items() if 2 * count > all_cells[place]}
+    special = re.compile(rf'[{re.escape(delimiter)}"\r\n]')
+    rules: list[Callable[[int, str], bool]] = [
+        lambda place, cell: False,
+        lambda place, cell: any(sign in cell for sign in DELIMITERS),
+        lambda place, cell: " " in cell,
+        lambda place, cell: place in columns,
+    ]
+
+    def follows(record: _Record, rule: Callable[[int, str], bool]) -> bool:
+        if not record.cells:
+            ends = [cell.strip()[:1] + cell.strip()[-1:] for cell in record.lines[0].split(delimiter, width - 1)]
+            return rule is rules[-1] and bool(columns) and all(ends[place : place + 1] == ['""'] for place in columns)
+        return all(
+            mark == rule(place, cell) or not cell or bool(special.search(cell) if mark else _NUMBER.fullmatch(cell))
+            for place, (cell, mark) in enumerate(
+                zip(record.cells, record.quoted or [False] * len(record.cells), strict=True)
+            )
+        )
+
+    best = max(rules, key=lambda rule: sum(follows(record, rule) for record in records))
     for record in records[1:]:
-        cells = record.cells or []
-        for place, (cell, mark) in enumerate(zip(cells, record.quoted or [False] * len(cells), strict=True)):
-            rules[0] &= mark == any(sign in cell for sign in DELIMITERS)
-            rules[1] &= mark or not cell or place not in columns
-    return any(rules)
+        record.follows = follows(record, best)
 
 
 def _quoted_row(record: _Record, delimiter: str, width: int) -> TextRow:
-    if record.cells is not None:
-        return TextRow(record.number, record.cells)
-    cells = record.lines[0].split(delimiter)
-    if len(cells) > width:
-        return TextRow(record.number, [], _SURPLUS.format(found=len(cells), columns=width))
-    if len(record.lines) > 1 or any(cell.startswith('"') for cell in cells):
-        return TextRow(record.number, [], _UNCLEAR)
-    return TextRow(record.number, cells)
+    cells = record.cells or record.lines[0].removesuffix("\r").split(delimiter)
+    is_unclear = not record.follows if record.quoted else any(cell.lstrip().startswith('"') for cell in cells)
+    return TextRow(record.number, cells, _UNCLEAR if is_unclear else "")
 
 
-def _plain_rows(
-    records: Sequence[_Record], delimiter: str, width: int, image: int, text: int, *, has_header: bool
-) -> list[TextRow]:
-    """Return each line as a row whose quotes are part of the text."""
-    most = width - 1 if text == width - 1 else -1
-    lines = [
-        (number, line.split(delimiter, most), record.needs and record.cells is not None)
-        for record in records
-        for number, line in enumerate((raw.removesuffix("\r") for raw in record.lines), start=record.number)
-        if line.strip()
-    ]
-    have_images = image >= 0 and any(len(cells) > image and is_image(cells[image]) for _, cells, _ in lines)
-    rows: list[TextRow] = []
-    for number, cells, is_unclear in lines:
-        problem = _UNCLEAR if is_unclear else ""
-        if len(rows) > has_header and (len(cells) <= text or (have_images and not is_image(cells[image]))):
-            problem = _BROKEN
-            if not rows[-1].problem:
-                rows[-1] = TextRow(rows[-1].number, [], _BROKEN)
-        elif len(cells) > width:
-            problem = _SURPLUS.format(found=len(cells), columns=width)
-        rows.append(TextRow(number, [] if problem else cells, problem))
-    return rows
+def _plain_rows(record: _Record, delimiter: str, most: int) -> Iterator[TextRow]:
+    """Return each line as a row whose quotes are part of the text, or refuse them if they may be a writer's."""
+    for number, line in enumerate(record.lines, start=record.number):
+        if line.strip():
+            cells = line.removesuffix("\r").split(delimiter, most)
+            yield TextRow(number, cells, _UNCLEAR if record.is_unclear else "")
+
+
+def _whole_rows(
+    rows: Sequence[TextRow], width: int, image: int, text: int, first: int, *, has_names: bool
+) -> Iterator[TextRow]:
+    """Fill rows up with empty cells, and refuse those with too many or with a part of a text."""
+    problems = {
+        place: _SURPLUS.format(found=len(row.cells), columns=width)
+        for place, row in enumerate(rows)
+        if len(row.cells) > width
+    }
+    for place, row in enumerate(rows[first:], start=first):
+        is_name = is_image if has_names else str.strip
+        if len(row.cells) <= (image if has_names else max(image, text)) or (
+            image >= 0 and not is_name(row.cells[image])
+        ):
+            problems |= {place: _BROKEN, place - 1 if text > image else min(place + 1, len(rows) - 1): _BROKEN}
+    for place, row in enumerate(rows):
+        problem = row.problem or problems.get(place, "")
+        yield TextRow(row.number, [] if problem else row.cells + [""] * (width - len(row.cells)), problem)
 
 
 def is_image(cell: str) -> bool:
     """Return whether a cell ends as the name of an image does."""
-    return PurePosixPath(cell.strip().strip('"')).suffix.lower() in IMAGE_SUFFIXES
+    stem, dot, suffix = cell.strip().strip('"').rpartition(".")
+    return bool(stem) and (dot + suffix).lower() in IMAGE_SUFFIXES

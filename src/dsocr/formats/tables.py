@@ -359,14 +359,14 @@ def read_rows(
         _first(rows, path)
         return list(dict.fromkeys(name for _, cells in rows for name in cells)), rows
 
-    def find_places(cells: list[str]) -> tuple[int, int] | None:
+    def find_places(cells: list[str]) -> tuple[int, int, bool] | None:
         numbered = [str(place) for place in range(1, len(cells) + 1)]
         names = cells if _is_header(cells, columns) else numbered if columns else None
         if names is None:
             return None
         roles = guess_roles(names, columns, usual_names)
         image, written = (names.index(roles[role]) if role in roles else -1 for role in list(usual_names)[:2])
-        return image, written
+        return image, written, names is cells
 
     split = split_rows(path, text, find_places, "\t" if suffix in {".tsv", ".txt"} else DELIMITERS)
     header = _first([(row.number, row.cells) for row in split], path)
