@@ -363,8 +363,6 @@ class _Recorder:
     candidates: list[SplitCandidate] = field(default_factory=list)
     sizes: list[tuple[int, int]] = field(default_factory=list)
     """Width and height of each sample's image."""
-    whole: int = 0
-    """Samples that are whole images."""
 
     def add(self, result: CropResult) -> None:
         """Record the next page."""
@@ -396,7 +394,6 @@ class _Recorder:
                 outline = cropped_outline(line, page, crops.size)
                 box = outline.box if outline else (0, 0, *crops.size)
                 self.sizes.append((box[2] - box[0], box[3] - box[1]))
-                self.whole += outline is None
                 row = _sample_row(name, line, outline, page)
                 row |= {column: page.columns.get(column, "") for column in self.columns}
                 if self.keeps_layout:
@@ -422,18 +419,15 @@ class _Recorder:
 def _require_lines(recorded: _Recorder) -> None:
     """Raise DataError if most images of lines have texts of several, and note a few."""
     candidates = recorded.candidates
-    texts = (candidate.text for candidate in candidates)
-    places, is_most = find_several_lines(zip(texts, recorded.sizes, strict=True))
+    places, is_most = find_several_lines(zip((item.text for item in candidates), recorded.sizes, strict=True))
     if not places:
         return
     first = first_few([candidates[place].where for place in places], 3)
-    message = f"{len(places)} of {len(candidates)} texts are too long for one line: {first}"
-    if not is_most:
-        recorded.report.note(f"{message}; are they pages among lines?")
-        return
-    unit = option("unit", "page" if recorded.whole * 2 >= len(candidates) else "region")
-    hint = f"the images look like more than a line: give {unit}, or find the lines of pages with `dsocr align`"
-    raise DataError(message, code="unit-unsupported", hint=hint)
+    message = f"{len(places)} of {len(candidates)} texts are too long for one line, so they may be pages: {first}"
+    if is_most:
+        hint = f"give {option('unit', 'page')} or region, or find the lines of pages with `dsocr align`"
+        raise DataError(message, code="unit-unsupported", hint=hint)
+    recorded.report.note(message)
 
 
 def _sample_row(name: str, line: Line, outline: Outline | None, page: Page) -> dict[str, Any]:

@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from dsocr.document import PackedImage
 from dsocr.errors import ConfigError, ModelError, option
+from dsocr.images import open_image, upright_size
 from dsocr.models.base_folder import read_characters, read_config_json
 from dsocr.models.canvas import LINE_HEIGHT, PIXELS_PER_STEP, cut_to_writing, prepare_line
 from dsocr.models.family import IGNORED, UNWRITABLE, Check, Family, InputLength, Processor, unknown_resolution
@@ -176,11 +178,11 @@ class LineProcessor(Processor):
         steps = math.ceil(width * LINE_HEIGHT / height * self.stretch / PIXELS_PER_STEP)
         return InputLength(steps, len(text), max(steps, 1))
 
-    def fits(self, text: str, image_size: Callable[[], tuple[int, int]], image: Callable[[], Image.Image]) -> bool:
+    def fits(self, text: str, image: Path | PackedImage) -> bool:
         """Whether a line has enough steps for its text, so that it is not drawn wider."""
         # Cut to its writing it has no fewer steps.
-        is_short = count_steps(text) < self.measure(text, image_size).vision
-        return is_short or self.encode(image(), text).as_read is None
+        is_short = count_steps(text) < self.measure(text, lambda: upright_size(image)).vision
+        return is_short or self.encode(open_image(image), text).as_read is None
 
     def shrink(self, image: Image.Image) -> Image.Image:
         """Cut a line to its writing and reduce it to twice the height at which it will be seen."""

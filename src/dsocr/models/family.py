@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
+    from dsocr.document import PackedImage
     from dsocr.models.language_model import LanguageModel
 
 Batch = dict[str, Any]
@@ -163,8 +164,8 @@ class Processor(ABC):
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
         """Measure a sample without encoding it; `image_size` (width, height) is called only if it matters."""
 
-    def fits(self, text: str, image_size: Callable[[], tuple[int, int]], image: "Callable[[], Image.Image]") -> bool:
-        """Whether the network can write so long a text for an image; each is opened only if it matters."""
+    def fits(self, text: str, image: "Path | PackedImage") -> bool:
+        """Whether the network can write so long a text for an image, which is opened only if it matters."""
         return True
 
     def unknown_characters(self, text: str) -> str:

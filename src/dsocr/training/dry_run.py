@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from dsocr.data.dataset import training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, for_command_line
 from dsocr.html import counted
-from dsocr.images import open_image, upright_size
 from dsocr.io.processes import ProgressCallback
 from dsocr.job import Job, micro_batches_per_epoch, micro_batches_per_step, steps_per_epoch, total_steps
 from dsocr.models.adapters import omitted_layers
@@ -170,11 +168,7 @@ def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallba
 
 def check_widths(samples: Sequence[Sample], processor: Processor) -> list[Check]:
     """Count the texts that are too long for the width of their image, as a line recogniser sees it."""
-    tight = [
-        sample
-        for sample in samples
-        if not processor.fits(sample.text, partial(upright_size, sample.image), partial(open_image, sample.image))
-    ]
+    tight = [sample for sample in samples if not processor.fits(sample.text, sample.image)]
     if not tight:
         return []
     message = f"{len(tight)} of {len(samples)} texts have more characters than their line has room for"
