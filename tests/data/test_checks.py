@@ -95,7 +95,7 @@ LINE, PAGE = "Козлов Никифор, ратник", (80, 92)
         pytest.param(" ".join([LINE] * 4), (500, 50), 6, None, id="dense"),
     ],
 )
-def test_pages_are_told_from_lines(
+def test_pages_are_found_among_lines(
     text: str, size: tuple[int, int], odd: int, severity: str | None, tmp_path: Path
 ) -> None:
     rows = [(text, size)] * odd + [(LINE, (220, 40))] * (6 - odd)
