@@ -205,7 +205,7 @@ def _quoted_row(record: _Record, delimiter: str, width: int) -> TextRow:
 
 
 def _plain_rows(record: _Record, delimiter: str, most: int) -> Iterator[TextRow]:
-    """Return each line as a row whose quotes are part of the text, or refuse them if they may be a writer's."""
+    """Return each line as a row whose quotes are part of the text, or with the problem that they may be a writer's."""
     for number, line in enumerate(record.lines, start=record.number):
         if line.strip():
             cells = line.removesuffix("\r").split(delimiter, most)
@@ -215,7 +215,7 @@ def _plain_rows(record: _Record, delimiter: str, most: int) -> Iterator[TextRow]
 def _whole_rows(
     rows: Sequence[TextRow], width: int, image: int, text: int, first: int, *, has_names: bool
 ) -> Iterator[TextRow]:
-    """Fill rows up with empty cells, and refuse those with too many or with a part of a text."""
+    """Fill rows up with empty cells, and name the problem of those with too many or with a part of a text."""
     problems = {
         place: _SURPLUS.format(found=len(row.cells), columns=width)
         for place, row in enumerate(rows)
