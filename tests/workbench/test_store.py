@@ -98,8 +98,10 @@ STEPS = st.tuples(st.sampled_from(["review", "split", "join"]), st.integers(0, 5
 
 @settings(max_examples=25)
 @given(st.lists(STEPS, max_size=12))
-def test_undoing_everything_restores_the_lines(steps: list[tuple[str, int, int]]) -> None:
-    store = CorrectionStore.open(Path(":memory:"))
+def test_undoing_everything_restores_the_lines(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
+) -> None:
+    store = CorrectionStore.open(tmp_path_factory.mktemp("store") / "corrections.sqlite")
     store.add_page(PAGE, [line(0), line(1, "вторая"), line(2, "третья")])
     before = [replace(one, version=0) for one in store.lines()]
     for what, place, at in steps:

@@ -62,16 +62,6 @@ _MAX_NUMBER = 2**63 - 1
 """The largest integer of SQLite."""
 _COPIES = "backups"
 _KEPT_COPIES = 3
-_NOT_WRITABLE = {
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_READONLY,
-}
-"""Results of SQLite that are not the file's fault."""
 
 
 class StaleError(DataError):
@@ -113,12 +103,14 @@ class CorrectionStore:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the store in a file, creating it if needed.
+        """Open the store in a file that only the user can read, creating it if needed.
 
         Raises DataError if it cannot be written, is damaged, or the file is something else.
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(_PRIVATE)
+            path.chmod(_PRIVATE)  # SQLite gives its other files the same
             connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
         except (OSError, sqlite3.Error) as error:
             raise _write_error(path, error) from error
@@ -190,7 +182,7 @@ class CorrectionStore:
 
     def region(self, number: int) -> StoredRegion | None:
         """The region with that number; None if it was removed."""
-        return next(iter(self._load(StoredRegion, "WHERE number = ?", number)), None)
+        return self._first(StoredRegion, "WHERE number = ?", number)
 
     def lines(self, page: int | None = None) -> list[StoredLine]:
         """The lines of a page, or of all pages, in order."""
@@ -202,18 +194,17 @@ class CorrectionStore:
         """The line with that number; None if there is none, or it was removed."""
         if not 0 < number <= _MAX_NUMBER:
             return None
-        return next(iter(self._load(StoredLine, "WHERE number = ?", number)), None)
+        return self._first(StoredLine, "WHERE number = ?", number)
 
     def first(self) -> StoredLine | None:
         """The first line that is not reviewed, else the first of all; None if there are none."""
-        order = "ORDER BY state NOT IN ('unread', 'read'), page, place, number LIMIT 1"
-        return next(iter(self._load(StoredLine, order)), None)
+        return self._first(StoredLine, "ORDER BY state NOT IN ('unread', 'read'), page, place, number")
 
     def neighbour(self, line: StoredLine, *, before: bool = False) -> StoredLine | None:
         """The next line, or the one before, across page boundaries; None at the end."""
         sign, order = ("<", "DESC") if before else (">", "ASC")
         where = f"(page, place, number) {sign} (?, ?, ?) ORDER BY page {order}, place {order}, number {order}"
-        return next(iter(self._load(StoredLine, f"WHERE {where} LIMIT 1", line.page, line.place, line.number)), None)
+        return self._first(StoredLine, f"WHERE {where}", line.page, line.place, line.number)
 
     def following(self, line: StoredLine) -> StoredLine | None:
         """The next line of the same page; None after the last."""
@@ -346,8 +337,7 @@ class CorrectionStore:
         Raises StaleError if somebody changed its lines since; a model may have read them.
         """
         with self._transaction() as run:
-            latest = "WHERE who = ? AND NOT undone ORDER BY number DESC LIMIT 1"
-            change = next(iter(self._load(Change, latest, who)), None)
+            change = self._first(Change, "WHERE who = ? AND NOT undone ORDER BY number DESC", who)
             if change is None:
                 return None
             now = [self.line(line.number) for line in change.after]
@@ -389,6 +379,9 @@ class CorrectionStore:
         with self._lock, self._explained():
             return self._connection.execute(f"SELECT {rest}", values).fetchall()
 
+    def _first(self, kind: type[Stored], rest: str, *values: object) -> Stored | None:
+        return next(iter(self._load(kind, f"{rest} LIMIT 1", *values)), None)
+
     def _load(self, kind: type[Stored], rest: str, *values: object) -> list[Stored]:
         """The rows of a kind's table that the rest of a statement selects."""
         try:
@@ -407,7 +400,8 @@ class CorrectionStore:
         try:
             yield
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its messages quote damaged bytes
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_WRITABLE:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+            if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR:  # such as a full disk
                 raise _write_error(self._path, error) from error
             raise _damage_error(self._path, error) from error
 
@@ -486,17 +480,11 @@ class CorrectionStore:
 
 @contextmanager
 def open_store(path: Path) -> Iterator[CorrectionStore]:
-    """The store in a file that only the user can read, until the block ends; a copy of it as it was is kept.
+    """The store in a file until the block ends; a copy of it as it was is kept.
 
     If no page was ever added, nothing is left behind.
     """
     had_folder = path.parent.exists()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(_PRIVATE)
-        path.chmod(_PRIVATE)  # SQLite gives its other files the same
-    except OSError as error:
-        raise _write_error(path, error) from error
     store = CorrectionStore.open(path)
     try:
         if store.pages():
