@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 import psutil
@@ -37,6 +38,7 @@ START_AFTER = 1.0
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 """Ctrl-C, `kill` and the end of the terminal; on Windows Ctrl-Break, as which closing the window arrives."""
+HANGUP = getattr(signal, "SIGHUP", None)
 
 _WATCH_SECONDS = 0.05
 """Time between two looks at a process with limits."""
@@ -299,6 +301,18 @@ def free_threads() -> int | None:
 def rank_and_count() -> tuple[int, int]:
     """Return this process's rank and the world size; (0, 1) without a launcher."""
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+@contextmanager
+def handling(signals: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[list[int]]:
+    """Handle signals inside the block; nohup ignores the end of the terminal, and it stays ignored."""
+    handled = [number for number in signals if number != HANGUP or signal.getsignal(number) != signal.SIG_IGN]
+    former = {number: signal.signal(number, handler) for number in handled}
+    try:
+        yield handled
+    finally:
+        for number, old in former.items():
+            signal.signal(number, old)
 
 
 def ignore_signals_in_worker(worker: int = 0) -> None:

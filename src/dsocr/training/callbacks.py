@@ -17,13 +17,12 @@ import torch
 
 from dsocr.config import RunConfig
 from dsocr.console import NotedProgress, current_reporter, format_rate, ignore_progress
-from dsocr.io.processes import SIGNALS, rank_and_count
+from dsocr.io.processes import HANGUP, SIGNALS, handling, rank_and_count
 from dsocr.runs import RunFolder, append_jsonl, elapsed_until
 from dsocr.training.distributed import Distributed
 from dsocr.training.trainer import Callback, Trainer
 from dsocr.training.validation import ValidationResult, lines_table
 
-_HANGUP = getattr(signal, "SIGHUP", None)
 _TRACKER_ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
     "mlflow": {"MLFLOW_TRACKING_URI": "sqlite:///{folder}/mlflow.db"},
     "wandb": {"WANDB_MODE": "offline", "WANDB_DIR": "{folder}"},
@@ -187,16 +186,8 @@ class SignalHandler(Callback):
             yield
             return
         self._terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
-        # nohup ignores the end of the terminal, and it stays ignored.
-        self._handled = [
-            number for number in SIGNALS if number != _HANGUP or signal.getsignal(number) != signal.SIG_IGN
-        ]
-        former = {number: signal.signal(number, self._handle) for number in self._handled}
-        try:
+        with handling(SIGNALS, self._handle) as self._handled:
             yield
-        finally:
-            for number, handler in former.items():
-                signal.signal(number, handler)
 
     def on_step_end(self, trainer: Trainer) -> None:
         """Save and stop if a signal arrived on any rank."""
@@ -206,7 +197,7 @@ class SignalHandler(Callback):
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
-        if number == _HANGUP:  # writing to a terminal that was closed is an error, so output goes nowhere
+        if number == HANGUP:  # writing to a terminal that was closed is an error, so output goes nowhere
             nowhere = os.open(os.devnull, os.O_WRONLY)
             for descriptor in self._terminals:
                 os.dup2(nowhere, descriptor)
@@ -217,7 +208,7 @@ class SignalHandler(Callback):
             for other in self._handled:
                 # The default handlers also end a process that is deep in a computation. Shells and the system both
                 # tell that a terminal was closed, which is no second request.
-                signal.signal(other, signal.SIG_IGN if number == other == _HANGUP else signal.SIG_DFL)
+                signal.signal(other, signal.SIG_IGN if number == other == HANGUP else signal.SIG_DFL)
         # A signal may arrive while something is being printed; only another thread can wait for that to end.
         threading.Thread(target=self._on_message, args=(message,), daemon=True).start()
 

@@ -5,8 +5,7 @@ import logging
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Literal
 
@@ -18,6 +17,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dsocr.errors import DsocrError
+from dsocr.io.processes import SIGNALS, handling
 from dsocr.server.access import AccessMiddleware
 from dsocr.workbench.dialogs import Language
 from dsocr.workbench.session import Session
@@ -26,8 +26,6 @@ from dsocr.workbench.window import Window
 HOST = "127.0.0.1"
 ANY = "0.0.0.0"  # noqa: S104 - only where somebody asks for it, and with a token
 _COOKIE = "dsocr_token"
-_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
-"""What ends a process besides Ctrl-C: `kill`, a closed terminal, on Windows a closed console."""
 
 
 def serve(
@@ -52,7 +50,7 @@ def serve(
         app.add_middleware(TokenMiddleware, token=token, secret=secret)
     app.add_middleware(AccessMiddleware, hosts=None if host == ANY else {"localhost", HOST, *names})
     logging.getLogger("uvicorn.error").addFilter(_is_relevant)
-    with _exit_on_signals():
+    with handling(set(SIGNALS) - {signal.SIGINT}, _leave):  # which closes everything
         ui.run(
             host=host,
             port=port,
@@ -136,19 +134,5 @@ def _is_relevant(record: logging.LogRecord) -> bool:
     return not (isinstance(error, RuntimeError) and str(error) == "No response returned.")
 
 
-@contextmanager
-def _exit_on_signals() -> Iterator[None]:
-    """Turn signals that would kill the process into SystemExit inside the block, so that everything is closed."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    former = {number: signal.getsignal(number) for number in _SIGNALS}
-    handled = [number for number, handler in former.items() if handler is not signal.SIG_IGN]  # nohup ignores SIGHUP
-    for number in handled:
-        signal.signal(number, leave)
-    try:
-        yield
-    finally:
-        for number in handled:
-            signal.signal(number, former[number])
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
