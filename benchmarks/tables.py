@@ -34,7 +34,7 @@ from dsocr.formats.registers import mark_headings
 from dsocr.formats.xml import XmlPage
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.layout import detect_outlines
-from dsocr.layout.lines import find_lines
+from dsocr.layout.lines import arrange_lines
 from dsocr.outlines import contains
 from dsocr.registers import find_tables
 from dsocr.registers.edits import nodes_of
@@ -107,10 +107,8 @@ def cell_of(line: Line, cells: Sequence[TableCell]) -> str:
 
 def detect(image: Image.Image) -> list[Line]:
     """The lines that the detector finds."""
-    from dsocr.layout.text_detector import detect_text
-
-    found = find_lines(detect_text(image), image.size)
-    return [Line("", f"#{n}", line.outline, line.region, n, id=f"d{n}") for n, line in enumerate(found)]
+    lines = arrange_lines(detect_outlines(image), "")
+    return [replace(line, id=f"d{line.index}") for line in lines]
 
 
 def with_texts(lines: Sequence[Line], page: XmlPage) -> list[Line]:

@@ -66,6 +66,11 @@ def clip_points(points: Sequence[Point], sides: Sequence[float], *, is_closed: b
     return tuple(dict.fromkeys(kept))
 
 
+def pixels(points: Points, size: tuple[int, int]) -> tuple[Point, ...]:
+    """Return points (n, 2) as whole pixels of an image of this size."""
+    return tuple((x, y) for x, y in np.clip(points.round(), 0, np.subtract(size, 1)).astype(int).tolist())
+
+
 def is_off_baseline(outline: Outline) -> bool:
     """Whether most of a line's baseline is outside its polygon; False if either is missing."""
     if len(outline.polygon) < 3 or len(set(outline.baseline)) < 2:

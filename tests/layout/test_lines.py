@@ -12,7 +12,7 @@ from dsocr.data.layouts import box_overlaps
 from dsocr.document import Outline
 from dsocr.images import encode_image
 from dsocr.layout import choose_segmenter
-from dsocr.layout.lines import find_lines, reading_outlines
+from dsocr.layout.lines import arrange_lines, find_outlines, reading_outlines
 from tests.raising import raises_code
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs", "and"]
@@ -44,9 +44,14 @@ def probabilities(*bars: Bar, value: float = 0.9) -> NDArray[np.float32]:
     return found
 
 
+def found_outlines(found: NDArray[np.float32]) -> list[Outline]:
+    lines = arrange_lines(find_outlines(found, (480, 320)), "page")
+    return [line.outline for line in lines if line.outline]
+
+
 def found_bars(found: NDArray[np.float32]) -> list[Bar]:
     """The lines that are found, each as the bar that it was made from."""
-    baselines = [line.outline.baseline for line in find_lines(found, (480, 320))]
+    baselines = [outline.baseline for outline in found_outlines(found)]
     return [(left, right + 1, row - 4) for (left, row), *_, (right, _) in baselines]
 
 
@@ -91,8 +96,8 @@ def test_a_piece_continues_the_line_at_its_height_and_not_the_nearest() -> None:
 
 
 def test_columns_are_regions() -> None:
-    lines = find_lines(probabilities(*LEFT, *RIGHT), (480, 320))
-    assert [line.region.id for line in lines] == ["r1"] * 5 + ["r2"] * 5
+    lines = arrange_lines(find_outlines(probabilities(*LEFT, *RIGHT), (480, 320)), "page")
+    assert [line.region and line.region.id for line in lines] == ["r1"] * 5 + ["r2"] * 5
 
 
 def test_a_wandering_line_is_followed() -> None:
@@ -100,10 +105,10 @@ def test_a_wandering_line_is_followed() -> None:
     for column in range(20, 460):
         middle = round(100 + 0.1 * column)
         found[middle - 4 : middle + 4, column] = 0.9
-    (line,) = find_lines(found, (480, 320))
-    (_, first), *_, (_, last) = line.outline.baseline
+    (outline,) = found_outlines(found)
+    (_, first), *_, (_, last) = outline.baseline
     assert last - first == pytest.approx(44, abs=4)
-    heights = [y for _, y in line.outline.polygon]
+    heights = [y for _, y in outline.polygon]
     assert heights[0] < heights[len(heights) // 2 - 1]
 
 
@@ -111,8 +116,7 @@ def test_a_wandering_line_is_followed() -> None:
     ("pitch", "taller"), [pytest.param(20, False, id="close together"), pytest.param(50, True, id="far apart")]
 )
 def test_line_images_reach_towards_the_next_line_where_there_is_room(pitch: int, taller: bool) -> None:
-    lines = find_lines(probabilities(*((20, 400, 60 + pitch * number) for number in range(3))), (480, 320))
-    outlines = [line.outline for line in lines]
+    outlines = found_outlines(probabilities(*((20, 400, 60 + pitch * number) for number in range(3))))
     images = reading_outlines(outlines)
     for outline, image in zip(outlines, images, strict=True):
         assert image.baseline == outline.baseline
@@ -127,8 +131,8 @@ def test_line_images_reach_towards_the_next_line_where_there_is_room(pitch: int,
 def test_text_along_the_side_is_a_sideways_line() -> None:
     found = probabilities(*RIGHT)
     found[50:250, 30:40] = 0.9
-    (line,) = (line for line in find_lines(found, (480, 320)) if line.outline.box[2] < 100)
-    (x0, y0), (x1, y1) = line.outline.baseline
+    (outline,) = (outline for outline in found_outlines(found) if outline.box[2] < 100)
+    (x0, y0), (x1, y1) = outline.baseline
     assert x0 == x1
     assert y0 > y1
 
@@ -136,7 +140,7 @@ def test_text_along_the_side_is_a_sideways_line() -> None:
 @pytest.mark.parametrize("value", [0.2, 0.4], ids=["improbable", "uncertain"])
 def test_pages_without_text(value: float) -> None:
     with raises_code("no-lines-found"):
-        find_lines(probabilities(*LEFT, value=value), (480, 320))
+        found_outlines(probabilities(*LEFT, value=value))
 
 
 def test_shipped_detector_finds_every_drawn_line() -> None:
@@ -162,8 +166,8 @@ def columns_of_dates(width: int, rows: Sequence[int]) -> NDArray[np.float32]:
 
 def test_a_column_that_is_found_as_one_line_is_split_at_the_rows_beside_it() -> None:
     rows = [40, 75, 110, 145, 180]
-    lines = find_lines(columns_of_dates(40, rows), (480, 320))
-    dates = [line.outline for line in lines if line.outline.box[0] < 80 and line.outline.box[2] < 120]
+    outlines = found_outlines(columns_of_dates(40, rows))
+    dates = [outline for outline in outlines if outline.box[0] < 80 and outline.box[2] < 120]
     assert [abs((outline.box[1] + outline.box[3]) / 2 - row) < 10 for outline, row in zip(dates, rows, strict=True)]
     assert max(outline.box[3] - outline.box[1] for outline in dates) < 50
 
@@ -174,10 +178,10 @@ def test_only_the_nearest_column_says_where_a_piece_is_split() -> None:
     found[:, 280:] = 0
     for row in (65, 115):
         found[row - 4 : row + 4, 320:460] = 0.9
-    dates = [line.outline for line in find_lines(found, (480, 320)) if line.outline.box[2] < 120]
+    dates = [outline for outline in found_outlines(found) if outline.box[2] < 120]
     assert len(dates) == len(rows)
 
 
 def test_text_along_the_side_of_a_page_is_not_split() -> None:
-    lines = find_lines(columns_of_dates(9, [40, 75, 110, 145, 180]), (480, 320))
-    assert max(line.outline.box[3] - line.outline.box[1] for line in lines) > 130
+    outlines = found_outlines(columns_of_dates(9, [40, 75, 110, 145, 180]))
+    assert max(outline.box[3] - outline.box[1] for outline in outlines) > 130

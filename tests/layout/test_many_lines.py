@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dsocr.document import Outline
-from dsocr.layout.lines import find_lines, reading_outlines
+from dsocr.layout.lines import find_outlines, reading_outlines
+from dsocr.outlines import reading_blocks
 
 Bar = tuple[int, int, int]
 """First column, column after the last, and first row of a piece of text 6 rows high."""
@@ -55,7 +56,7 @@ def join_plainly(bars: list[Bar]) -> Iterator[tuple[int, int]]:
 @pytest.mark.parametrize("seed", range(2))
 def test_the_pieces_of_many_lines_are_joined(seed: int) -> None:
     bars = draw_bars(seed, gaps=(4, 26))
-    lines = [line.outline.baseline for line in find_lines(page_of(bars), SIZE)]
+    lines = [outline.baseline for outline in find_outlines(page_of(bars), SIZE)]
     expected = sorted(join_plainly(bars))
     assert sorted((line[0][0], line[-1][0]) for line in lines) == expected
     assert 60 < len(expected) < len(bars)
@@ -96,13 +97,14 @@ def test_many_lines_are_put_in_order(seed: int) -> None:
     columns = [(260 * column + 20 + 8 * (row % 5), row) for column in range(3) for row in range(60, 330, 15)]
     bars = [(left, left + 150 + (row + seed) % 60, row) for left, row in columns]
     heading = [(200, 400, 20), (210, 420, 36), (500, 700, 360), (480, 690, 376)]
-    lines = [line.outline for line in find_lines(page_of(bars + heading[: seed + 2]), SIZE)]
+    blocks = reading_blocks(find_outlines(page_of(bars + heading[: seed + 2]), SIZE))
+    lines = [line for block in blocks for line in block]
     assert lines == order_plainly(lines[::-1])
     assert len(lines) == len(bars) + seed + 2
 
 
 def test_a_line_has_room_whatever_else_is_on_the_page() -> None:
-    lines = [line.outline for line in find_lines(page_of(draw_bars(0, gaps=(20, 40))), SIZE)]
+    lines = find_outlines(page_of(draw_bars(0, gaps=(20, 40))), SIZE)
     for line, heightened in list(zip(lines, reading_outlines(lines), strict=True))[::40]:
         (left, top, right, bottom), close = line.box, 60
         near = [

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from PIL import Image
 
-from dsocr.document import Line, Outline, Point
+from dsocr.document import Line, Outline
 from dsocr.errors import DataError
 from dsocr.images import decode_image
-from dsocr.layout.lines import Probabilities, SegmentedLine, find_lines, find_outlines
+from dsocr.layout.lines import arrange_lines, find_outlines
 from dsocr.outlines import quarter_turns
 from dsocr.runs import RunFolder, adapter_digest
 
@@ -72,37 +72,20 @@ def detect_lines(content: bytes, where: str, detector: Path | None = None) -> Se
     they are read. Raises DataError if there are no lines, or if they are too small.
     """
     page = decode_image(content, name=where).image
-    try:
-        lines = find_lines(_detect_text(page, detector), page.size)
-    except DataError:
-        _require_large_lines(page, (), detector)
-        raise
-    outlines = [line.outline for line in lines]
-    if (on_side := lies_on_side(outlines)) or not _SMALL <= _usual_height(outlines, page.size) <= _LARGE:
+    outlines = detect_outlines(page, detector=detector)
+    on_side = lies_on_side(outlines)
+    if on_side or not outlines or not _SMALL <= _usual_height(outlines, page.size) <= _LARGE:
         _require_large_lines(page, outlines, detector)
-    if on_side:
-        turned = _find(page.transpose(Image.Transpose.ROTATE_270), detector)
-        lines = [_turn_back(line, page.height) for line in turned] or lines
-    return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]
+    if on_side and (turned := detect_outlines(page.transpose(Image.Transpose.ROTATE_270), detector=detector)):
+        return [_turn_back(line, page.height) for line in arrange_lines(turned, where)]
+    return arrange_lines(outlines, where)
 
 
-def detect_outlines(image: Image.Image, side: int, detector: Path | None = None) -> list[Outline]:
+def detect_outlines(image: Image.Image, side: int | None = None, detector: Path | None = None) -> list[Outline]:
     """Detect the outlines of lines on an image, scaled so that its longer side has `side` pixels; in no order."""
-    return find_outlines(_detect_text(image, detector, side), image.size)
-
-
-def _detect_text(image: Image.Image, detector: Path | None, side: int | None = None) -> Probabilities:
     from dsocr.layout.text_detector import SIDE, detect_text, keep_detector
 
-    return detect_text(image, detector and keep_detector(detector), side or SIDE)
-
-
-def _find(page: Image.Image, detector: Path | None) -> list[SegmentedLine]:
-    """Return the lines of a page, none if there are none."""
-    try:
-        return find_lines(_detect_text(page, detector), page.size)
-    except DataError:
-        return []
+    return find_outlines(detect_text(image, detector and keep_detector(detector), side or SIDE), image.size)
 
 
 def lies_on_side(outlines: Sequence[Outline]) -> bool:
@@ -124,16 +107,18 @@ def _sides(outline: Outline) -> tuple[int, int]:
     return right - left, bottom - top
 
 
-def _turn_back(line: SegmentedLine, height: int) -> SegmentedLine:
+def _turn_back(line: Line, height: int) -> Line:
     """Return a line of a page that was turned clockwise as it is on the page, which has this height."""
 
-    def back(points: Sequence[Point]) -> tuple[Point, ...]:
-        return tuple((y, height - 1 - x) for x, y in points)
+    def back(outline: Outline) -> Outline:
+        left, top, right, bottom = outline.box
+        parts = (tuple((y, height - 1 - x) for x, y in points) for points in (outline.polygon, outline.baseline))
+        return Outline((top, height - right, bottom, height - left), *parts)
 
-    outline = Outline.of_polygon(back(line.outline.polygon), back(line.outline.baseline))
-    left, top, right, bottom = line.region.outline.box if line.region.outline else line.outline.box
-    region = replace(line.region, outline=Outline((top, height - right, bottom, height - left)))
-    return SegmentedLine(outline, region)
+    assert line.outline
+    assert line.region
+    assert line.region.outline
+    return replace(line, outline=back(line.outline), region=replace(line.region, outline=back(line.region.outline)))
 
 
 def _require_large_lines(page: Image.Image, outlines: Sequence[Outline], detector: Path | None) -> None:
@@ -141,7 +126,7 @@ def _require_large_lines(page: Image.Image, outlines: Sequence[Outline], detecto
     from dsocr.layout.text_detector import SIDE
 
     left, top, right, bottom = (round(length * share / _PART) for share in (1, 2) for length in page.size)
-    enlarged = [line.outline for line in _find(page.crop((left, top, right, bottom)), detector)]
+    enlarged = detect_outlines(page.crop((left, top, right, bottom)), detector=detector)
     small = [outline for outline in enlarged if _usual_height([outline], page.size) < _SMALL]
     known = [
         outline

@@ -9,16 +9,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from scipy.ndimage import find_objects, label, uniform_filter1d
 
-from dsocr.document import Box, Outline, Point, Region, bounds
+from dsocr.document import Box, Line, Outline, Region, bounds
 from dsocr.errors import DataError
-from dsocr.outlines import fill_polygon, quarter_turns, reading_blocks
+from dsocr.outlines import fill_polygon, pixels, quarter_turns, reading_blocks
 
 Probabilities = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -64,14 +63,6 @@ _APART = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentedLine:
-    """A line found on a page, in pixels of the page, and the column it is in."""
-
-    outline: Outline
-    region: Region
-
-
-@dataclass(frozen=True, slots=True)
 class _Piece:
     """Text in neighbouring columns from `begin` on: the middle row and the thickness in each.
 
@@ -93,33 +84,32 @@ class _Piece:
         return self.begin + len(self.rows)
 
 
-def find_lines(probabilities: Probabilities, size: tuple[int, int]) -> list[SegmentedLine]:
-    """Return the lines of a page of this size (width, height) in reading order. Raises DataError if there are none."""
-    return arrange_lines(find_outlines(probabilities, size))
+def arrange_lines(outlines: Sequence[Outline], where: str) -> list[Line]:
+    """Return lines with these outlines in reading order, their columns as regions. Raises DataError if there are none.
 
-
-def arrange_lines(outlines: Sequence[Outline]) -> list[SegmentedLine]:
-    """Return lines with these outlines in reading order. Raises DataError if there are none."""
+    `where` is the page's place in the source.
+    """
     if not outlines:
         hint = "draw them in the workbench or in eScriptorium"
         raise DataError("page has no lines that can be found", code="no-lines-found", hint=hint)
-    lines = []
+    lines: list[Line] = []
     for number, block in enumerate(reading_blocks(outlines), start=1):
         region = Region(f"r{number}", Outline(bounds([point for outline in block for point in outline.polygon])))
-        lines += [SegmentedLine(outline, region) for outline in block]
+        for outline in block:
+            lines.append(Line("", f"{where}#{len(lines) + 1}", outline, region, len(lines)))
     return lines
 
 
 def find_outlines(probabilities: Probabilities, size: tuple[int, int]) -> list[Outline]:
-    """Return the outlines of the lines of a page of this size, in no order."""
+    """Return the outlines of the lines of a page of this size (width, height), in no order."""
     pieces, sideways = _find_pieces(probabilities)
     scale = (size[0] / probabilities.shape[1], size[1] / probabilities.shape[0])
     outlines = [_outline(line, scale, size) for line in _join_pieces(pieces)]
     for left, top, right, bottom in sideways:  # read upwards as a rule
         margin = SIDEWAYS_MARGIN * (right - left)
-        x0, x1, y0, y1 = left - margin, right + margin, top - margin, bottom + margin
-        polygon = _points([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], scale, size)
-        outlines.append(Outline.of_polygon(polygon, _points([(right, bottom), (right, top)], scale, size)))
+        polygon = _corners(left - margin, right + margin, top - margin, bottom + margin) * scale
+        baseline = np.multiply([(right, bottom), (right, top)], scale)
+        outlines.append(Outline.of_polygon(pixels(polygon, size), pixels(baseline, size)))
     return outlines
 
 
@@ -235,20 +225,15 @@ def _outline(line: list[_Piece], scale: tuple[float, float], size: tuple[int, in
     across[-1] += BEYOND * thickness
     upper = np.stack([across, down - ABOVE * thickness], axis=1)
     lower = np.stack([across, down + BELOW * thickness], axis=1)
-    return Outline.of_polygon(_points([*upper, *lower[::-1]], scale, size), _points(baseline, scale, size))
-
-
-def _points(corners: Sequence[Any] | Floats, scale: tuple[float, float], size: tuple[int, int]) -> tuple[Point, ...]:
-    """Corners on the page, in its own pixels."""
-    page = np.clip((np.array(corners) * scale).round(), 0, np.array(size) - 1).astype(int)
-    return tuple((x, y) for x, y in page.tolist())
+    polygon = np.concatenate([upper, lower[::-1]])
+    return Outline.of_polygon(pixels(polygon * scale, size), pixels(baseline * scale, size))
 
 
 def reading_outlines(outlines: Sequence[Outline]) -> list[Outline]:
-    """Return outlines to cut the images from that are read: taller than those of `find_lines` where there is room.
+    """Return outlines to cut the images from that are read: taller than those of `find_outlines` where there is room.
 
     Letters reach above and below the outlines that people draw, and are read better whole. Outlines of another shape
-    than `find_lines` gives stay as they are.
+    than `find_outlines` gives stay as they are.
     """
     boxes = np.array([bounds(outline.baseline or outline.polygon) for outline in outlines]).reshape(-1, 4)
     return [_heighten(outline, outlines, boxes) for outline in outlines]
@@ -315,7 +300,7 @@ def _is_sideways(outline: Outline) -> bool:
 
 
 def _middle(outline: Outline, scale: Floats) -> _Middle:
-    """Return where `find_lines` has the middle of a line with this outline."""
+    """Return where `find_outlines` has the middle of a line with this outline."""
     columns, top, heights = _profile(np.array(outline.border) * scale)
     height = float(np.median(heights))
     middle = top + heights * ABOVE / (ABOVE + BELOW)
@@ -374,5 +359,8 @@ def _sideways_band(outline: Outline, scale: Floats) -> Floats:
     """Return the corners of the mark of a line along the side of the page."""
     left, top, right, bottom = outline.box
     margin = (right - left) * SIDEWAYS_MARGIN / (1 + 2 * SIDEWAYS_MARGIN)
-    x0, x1, y0, y1 = left + margin, right - margin, top + margin, bottom - margin
-    return np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1)]) * scale
+    return _corners(left + margin, right - margin, top + margin, bottom - margin) * scale
+
+
+def _corners(left: float, right: float, top: float, bottom: float) -> Floats:
+    return np.array([(left, top), (right, top), (right, bottom), (left, bottom)])

@@ -56,8 +56,7 @@ def find_tables(
         known = [line.outline for line in placed if line.outline]
         completed = complete_columns(page, known, tables, detect)
         if completed != known:
-            where, arranged = lines[0].where.rpartition("#")[0], enumerate(arrange_lines(completed), start=1)
-            lines = [Line("", f"{where}#{number}", line.outline, line.region) for number, line in arranged]
+            lines = arrange_lines(completed, lines[0].where.rpartition("#")[0])
             return _find_by_rulings(lines, rulings, page.size, split=True)
     return placed, tables
 

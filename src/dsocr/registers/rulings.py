@@ -14,6 +14,7 @@ from PIL import Image
 from scipy.ndimage import convolve1d, maximum_filter1d, uniform_filter1d
 
 from dsocr.document import Point
+from dsocr.outlines import pixels
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -63,8 +64,7 @@ class Frame:
         """Return points of the frame on a page of this size."""
         u, v = np.asarray(points, dtype=np.float64).reshape(-1, 2).T
         sine, cosine = math.sin(self.angle), math.cos(self.angle)
-        page = np.stack([u * cosine - v * sine, u * sine + v * cosine], axis=1) / self.scale
-        return tuple((int(x), int(y)) for x, y in np.clip(page.round(), 0, np.array(size) - 1).astype(int))
+        return pixels(np.stack([u * cosine - v * sine, u * sine + v * cosine], axis=1) / self.scale, size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from scipy.spatial import ConvexHull, QhullError
+
 from dsocr.document import CellPlace, Outline, Point, Table, TableCell, bounds, bounds_of_boxes
 from dsocr.errors import DataError
 from dsocr.outlines import clip_points
@@ -80,10 +82,14 @@ def cut_text(text: str, share: float) -> tuple[str, str]:
 def outline_around(outlines: Sequence[Outline]) -> Outline:
     """One outline around several; its baseline follows theirs from left to right, each from where the last ended."""
     points = [point for outline in outlines for point in outline.border]
+    try:
+        hull = tuple(points[place] for place in ConvexHull(points).vertices.tolist())
+    except QhullError:  # the points are on one line
+        hull = ()
     baseline: list[Point] = []
     for following in sorted(sorted(outline.baseline) for outline in outlines if outline.baseline):
         baseline += [point for point in following if not baseline or point[0] > baseline[-1][0]]
-    return Outline(bounds_of_boxes(outline.box for outline in outlines), _hull(points), tuple(baseline))
+    return Outline(bounds_of_boxes(outline.box for outline in outlines), hull, tuple(baseline))
 
 
 def within(page: "StoredPage", points: Iterable[tuple[float, float]]) -> tuple[Point, ...]:
@@ -100,24 +106,6 @@ def checked_outline(
     if len(set(corners)) < 3 or min(right - left, bottom - top) < 2:
         raise DataError("the outline has no area", code="edit-invalid", hint="draw at least three corners")
     return Outline.of_polygon(corners, line if len(set(line)) >= 2 else ())
-
-
-def _hull(points: Sequence[Point]) -> tuple[Point, ...]:
-    """The convex hull, by Andrew's monotone chain (1979)."""
-    ordered = sorted(set(points))
-
-    def chain(run: Sequence[Point]) -> list[Point]:
-        kept: list[Point] = []
-        for x, y in run:
-            while len(kept) > 1:
-                (x1, y1), (x2, y2) = kept[-2:]
-                if (x2 - x1) * (y - y1) - (y2 - y1) * (x - x1) > 0:  # it turns left
-                    break
-                kept.pop()
-            kept.append((x, y))
-        return kept[:-1]
-
-    return tuple(chain(ordered) + chain(ordered[::-1]))
 
 
 class State(StrEnum):
