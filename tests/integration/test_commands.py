@@ -18,7 +18,7 @@ from dsocr.formats import SOURCE_FORMATS
 from dsocr.io.work import work_path
 from dsocr.runs import RunFolder
 from tests.conftest import draw_line
-from tests.integration.calling import Call, arguments_of
+from tests.integration.calling import Call, Fail, arguments_of
 
 
 def test_from_scans_to_texts(
@@ -120,6 +120,20 @@ def test_commands_are_listed_by_group_each_on_one_line(call: Call) -> None:
     out = call("--help")[0]
     assert [name for name in re.findall(r"╭─ (\w+)", out) if name in GROUPS] == list(GROUPS)
     assert [name for name in re.findall(r"│ (\w+)  ", out) if name in COMMANDS] == list(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("prepare scans -o d --line-end-hyphens join", "did you mean --text-policy line_end_hyphens=...?"),
+        ("train d --learning-rate 1e-4", "did you mean --set training.learning_rate=...?"),
+        ("train d --nonsense 1", "`dsocr train --help` explains the options"),
+        ("compare d --struck strip", "`dsocr compare --help` explains the options"),
+    ],
+)
+def test_a_setting_written_as_an_option_is_named(fail: Fail, written: str, meant: str) -> None:
+    error = fail(*written.split())
+    assert (error.code, error.hint) == ("option-invalid", meant)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

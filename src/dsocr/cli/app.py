@@ -12,12 +12,22 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnknownCommandError, UnusedCliTokensError
+from cyclopts import (
+    App,
+    CycloptsError,
+    Group,
+    Parameter,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 import dsocr
 from dsocr.cli.commands import AGAIN, COMMANDS, GROUPS, Command
@@ -146,9 +156,26 @@ def _parse(tokens: tuple[str, ...]) -> tuple[Callable[..., Any], inspect.BoundAr
     except CycloptsError as error:
         explained, _, nearest = str(error).partition(" Did you mean ")
         hint = f"did you mean {nearest}" if nearest else f"`dsocr {tokens[0]} --help` explains the options"
+        if isinstance(error, UnknownOptionError) and (setting := _find_setting(tokens, explained)):
+            hint = f"did you mean {setting}...?"
         message = explained[:1].lower() + explained[1:].rstrip(".")
         raise ConfigError(message, code="option-invalid", hint=hint) from None
     return called, bound
+
+
+def _find_setting(tokens: tuple[str, ...], problem: str) -> str:
+    """Return how the command takes the setting that a problem names as an option, or nothing."""
+    from dsocr.config import RunConfig, expand_keys
+    from dsocr.text import TextPolicy
+
+    parameters = inspect.signature(pkgutil.resolve_name(COMMANDS[tokens[0]].function)).parameters
+    name = problem.rpartition("--")[2].strip(' ".').replace("-", "_")
+    if "text_policy" in parameters and name in {field.name for field in fields(TextPolicy)}:
+        return f"--text-policy {name}="
+    with suppress(ConfigError):
+        key = next(iter(expand_keys({name: None})))
+        return f"--set {key}=" if "changes" in parameters and (key in RunConfig.model_fields or "." in key) else ""
+    return ""
 
 
 def _after_interrupt(interrupt: KeyboardInterrupt, name: str, given: Mapping[str, Any]) -> list[str]:
