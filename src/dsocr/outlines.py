@@ -397,14 +397,16 @@ def _split_margins(outlines: list[Outline]) -> list[list[Outline]]:
 
 def _order_columns(outlines: list[Outline]) -> list[list[Outline]]:
     """Blocks of lines in reading order: columns from left to right where a gutter separates them, else from the top."""
-    if columns := _split_columns(outlines):
-        return [block for column in columns for block in _order_columns(column)]
+    lines = sorted(outlines, key=lambda outline: _ends(outline)[0])
+    if place := _gutter(_extents(lines)):
+        return [block for column in (lines[:place], lines[place:]) for block in _order_columns(column)]
     rows = sorted(outlines, key=lambda outline: outline.box[1] + outline.box[3])
     # A heading above columns, or a signature below them, crosses the gutter.
-    first, last = _have_columns(rows), _have_columns(rows[::-1])
-    for cut in range(1, len(rows)):
+    from_left = sorted(range(len(rows)), key=lambda place: _ends(rows[place])[0])
+    extents, places = _extents([rows[place] for place in from_left]), np.array(from_left)
+    for cut in range(1, len(rows) // 2 + 1):
         for place in (cut, len(rows) - cut):
-            if first[place] or last[len(rows) - place]:
+            if _gutter(extents[places < place]) or _gutter(extents[places >= place]):
                 return [block for part in (rows[:place], rows[place:]) for block in _order_columns(part)]
     for place in range(len(rows) - 1):
         line, other = rows[place : place + 2]
@@ -413,54 +415,24 @@ def _order_columns(outlines: list[Outline]) -> list[list[Outline]]:
     return [rows]
 
 
-def _split_columns(outlines: list[Outline]) -> list[list[Outline]] | None:
-    """The lines left and right of the widest gutter with enough lines side by side; None without one."""
-    lines = sorted(outlines, key=lambda outline: _ends(outline)[0])
-    begins, ends, tops, bottoms = np.array([(*_ends(line), line.box[1], line.box[3]) for line in lines]).T
+def _gutter(extents: Rows) -> int:
+    """Number of lines left of the widest gutter with enough lines side by side, 0 without one; sorted by begin."""
+    if len(extents) < 2 * _MIN_COLUMN:
+        return 0
+    begins, ends, tops, bottoms = extents.T
     gaps = begins[1:] - np.maximum.accumulate(ends)[:-1]
-    sides = [
-        np.minimum.accumulate(tops)[:-1],
-        np.maximum.accumulate(bottoms)[:-1],
-        np.minimum.accumulate(tops[::-1])[-2::-1],
-        np.maximum.accumulate(bottoms[::-1])[-2::-1],
-    ]
-    counts = np.arange(1, len(lines))
-    wide = (gaps > 0) & (np.minimum(counts, len(lines) - counts) >= _MIN_COLUMN) & _are_beside(*sides)
-    if not wide.any():
-        return None
-    place = int(np.argmax(np.where(wide, gaps, 0))) + 1
-    return [lines[:place], lines[place:]]
-
-
-def _have_columns(rows: Sequence[Outline]) -> NDArray[np.bool_]:
-    """Whether the first 0, 1, ... of these lines have columns, as `_split_columns` finds them.
-
-    A gutter ends where a line begins, so for each such place it is kept how far the lines that begin left of it go to
-    the right, and from where to where those on either side of it go down.
-    """
-    places = np.unique([_ends(line)[0] for line in rows])
-    nothing = np.iinfo(places.dtype).max
-    ends, counts = np.full(len(places), -nothing), np.zeros((2, len(places)), dtype=places.dtype)
-    tops, bottoms = np.full_like(counts, nothing), np.full_like(counts, -nothing)
-    answers = np.zeros(len(rows) + 1, dtype=np.bool_)
-    for number, line in enumerate(rows, start=1):
-        begin, end = _ends(line)
-        right = int(np.searchsorted(places, begin, side="right"))  # of the line
-        np.maximum(ends[right:], end, out=ends[right:])
-        for side, part in enumerate((slice(right, None), slice(right))):
-            counts[side, part] += 1
-            np.minimum(tops[side, part], line.box[1], out=tops[side, part])
-            np.maximum(bottoms[side, part], line.box[3], out=bottoms[side, part])
-        free = np.flatnonzero((ends < places) & (counts.min(axis=0) >= _MIN_COLUMN))
-        answers[number] = _are_beside(tops[0, free], bottoms[0, free], tops[1, free], bottoms[1, free]).any()
-    return answers
-
-
-def _are_beside(top: Rows, bottom: Rows, other_top: Rows, other_bottom: Rows) -> NDArray[np.bool_]:
-    """Whether half of the lower of two blocks of lines is beside the other."""
+    top, bottom = np.minimum.accumulate(tops)[:-1], np.maximum.accumulate(bottoms)[:-1]
+    other_top = np.minimum.accumulate(tops[::-1])[-2::-1]
+    other_bottom = np.maximum.accumulate(bottoms[::-1])[-2::-1]
     together = np.minimum(bottom, other_bottom) - np.maximum(top, other_top)
-    lower: NDArray[np.bool_] = together >= 0.5 * np.minimum(bottom - top, other_bottom - other_top)
-    return lower
+    wide = (gaps > 0) & (together >= 0.5 * np.minimum(bottom - top, other_bottom - other_top))
+    wide[: _MIN_COLUMN - 1] = wide[len(wide) - _MIN_COLUMN + 1 :] = False
+    return int(np.argmax(np.where(wide, gaps, 0))) + 1 if wide.any() else 0
+
+
+def _extents(lines: Sequence[Outline]) -> Rows:
+    """First and last column, top and bottom of each line."""
+    return np.array([(*_ends(line), line.box[1], line.box[3]) for line in lines])
 
 
 def _ends(outline: Outline) -> tuple[int, int]:
