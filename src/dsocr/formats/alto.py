@@ -185,61 +185,35 @@ def fill_alto(
     A line with one `String` or none gets one, and a line with several gets one for each word, as all do with `words`.
     `step` is added where the version allows.
     """
-    lines = list(tree.iter("TextLine"))
-    known = [index for index in range(len(lines)) if index in texts]
-    for index in known:
-        _fill_line(tree, lines[index], texts[index], words=words)
-    if step and known:
+    elements = zip(list(tree.iter("TextLine")), tree.parsed.iter("{*}TextLine"), strict=True)
+    for index, (element, parsed) in enumerate(elements):
+        if line := texts.get(index):
+            outline = xml.usable_outline(parsed, parse_outline) or line.outline
+            _fill_line(tree, element, line, outline.box if outline else None, words=words)
+    if step and texts:
         _add_step(tree, step)
     return tree.content()
 
 
-def _fill_line(tree: XmlTree, element: Element, line: Line, *, words: bool) -> None:
+def _fill_line(tree: XmlTree, element: Element, line: Line, box: Box | None, *, words: bool) -> None:
     former = element.all(*_TEXT_ELEMENTS)
     if not words and len(former) == 1 and former[0].name == "String" and not former[0].children:
         # Its other attributes stay.
         former[0].set(dict.fromkeys(_STALE_ATTRIBUTES), add=False)
         former[0].set({"CONTENT": line.text, **_confidences(line, line.confidence, 0, len(line.text))})
         return
-    place, box = _line_place(element, line.outline.box if line.outline else None)
-    if words or len(element.all("String")) > 1:
-        new = _word_strings(tree, line, place, box)
-    else:
-        new = [_one_string(tree, line, place)]
-    if not former:
-        element.insert(*new, after=element.all("Shape"))
-        return
-    indent = element.indent_before(former[0])
-    start, end = (element.content.index(child) for child in (former[0], former[-1]))
-    element.content[start : end + 1] = [part for child in new for part in (indent, child)][1:]
+    strings = _strings(tree, line, box, words=words or len(element.all("String")) > 1)
+    element.replace(former, *strings, after=element.all("Shape"))
 
 
-def _line_place(element: Element, known: Box | None) -> tuple[dict[str, str], Box | None]:
-    """Return the box of a line as attributes and in whole pixels: the one in the file, else the one that is known."""
-    stated = {name: value for name, value in element.attributes.items() if name in _BOX}
-    if len(stated) < len(_BOX):
-        return _box_written(known), known
-    try:
-        left, top, width, height = (round(float(stated[name])) for name in _BOX)
-    except (ValueError, OverflowError):
-        return stated, None
-    return stated, (left, top, left + width, top + height)
-
-
-def _one_string(tree: XmlTree, line: Line, place: Mapping[str, str]) -> Element:
-    confidences = _confidences(line, line.confidence, 0, len(line.text))
-    return tree.new("String", {"CONTENT": line.text, **place, **confidences})
-
-
-def _word_strings(tree: XmlTree, line: Line, place: Mapping[str, str], box: Box | None) -> list[Element]:
-    """Return an element for each word and space; a single one if words are not separated by single spaces."""
-    words = word_boxes(line.text, box, line.word_sides)
-    if not words or " ".join(word for word, _, _ in words) != line.text:
-        return [_one_string(tree, line, place)]
-    known = line.word_confidences
+def _strings(tree: XmlTree, line: Line, box: Box | None, *, words: bool) -> list[Element]:
+    """Return one element, or with `words` one for each word and space if single spaces separate words."""
+    split, known = word_boxes(line.text, box, line.word_sides), line.word_confidences
+    if not words or not split or " ".join(word for word, _, _ in split) != line.text:
+        split, known = [(line.text, 0, box)], {}
     parts: list[Element] = []
     before: Box | None = None
-    for word, start, word_box in words:
+    for word, start, word_box in split:
         if parts:
             gap = (before[2], before[1], word_box[0], before[3]) if before and word_box else None
             parts.append(tree.new("SP", _box_written(gap)))

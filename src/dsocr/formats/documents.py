@@ -16,7 +16,6 @@ from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
-from xml.sax.saxutils import quoteattr
 
 from markupsafe import Markup
 
@@ -35,7 +34,7 @@ from dsocr.document import (
 )
 from dsocr.errors import DataError
 from dsocr.formats.format import Format, WritePage, Written, image_bytes
-from dsocr.formats.xml import escape_text, group_by_region, replace_forbidden
+from dsocr.formats.xml import escape_text, group_by_region, quote_attribute, replace_forbidden
 from dsocr.images import decode_image, scale_line
 from dsocr.io.files import current_time
 
@@ -124,7 +123,7 @@ def _environment() -> "Environment":
         keep_trailing_newline=True,
     )
     environment.filters |= {
-        "quoted": lambda value: Markup(quoteattr(replace_forbidden(value))),  # noqa: S704
+        "quoted": lambda value: Markup(quote_attribute(value)),  # noqa: S704
         "marked": _mark_up,
         "legal": replace_forbidden,
     }

@@ -31,7 +31,6 @@ from dsocr.formats.format import Format, stated_size
 from dsocr.formats.table_regions import TableWriter, cells_together, parse_tables
 from dsocr.formats.xml import LineTexts, XmlPage, add_element, escape_text, integer_attribute
 from dsocr.formats.xml_tree import Element, XmlTree
-from dsocr.outlines import quarter_turns, reading_rows
 from dsocr.text import is_right_to_left
 
 NEWEST = "2019-07-15"
@@ -128,11 +127,6 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
         region_texts=region_texts,
         tables=list(parse_tables(page, parse_outline)),
         readings={index: parsed[line].texts for line, index in indices.items() if parsed[line].texts.read is not None},
-        remarks=[
-            ("have words without a stated order, which were sorted by place", f"{where}:{xml.source_line(line)}")
-            for line in indices
-            if parsed[line].is_sorted
-        ],
     )
     return read.without_readings(read.layers)
 
@@ -239,11 +233,10 @@ def _join(parts: Sequence[LineTexts], separator: str) -> LineTexts:
 
 
 class _LineText(NamedTuple):
-    """The texts of a line with (kind, start, end) of marked parts; `is_sorted` if words were sorted by place."""
+    """The texts of a line with (kind, start, end) of marked parts."""
 
     texts: LineTexts
     marked: list[tuple[str, int, int]]
-    is_sorted: bool
 
     def spans(self, kind: str) -> tuple[tuple[int, int], ...]:
         return tuple(sorted({(start, end) for of_kind, start, end in self.marked if of_kind == kind}))
@@ -256,14 +249,15 @@ class _LineText(NamedTuple):
         if not is_own or line.find("{*}Word/{*}TextStyle[@strikethrough]") is not None:
             listed = sorted(line.iterchildren("{*}Word"), key=partial(_own_rank, ranks=ranks))
             words = {word: _word_texts(word) for word in listed}
-        ordered = list(words) if is_own else _sort_words(line, words, ranks)
-        joined = _join([words[word] for word in ordered], " ")
-        texts = texts if is_own else joined
+        joined = _join(list(words.values()), " ")
+        if not is_own:
+            fault = "words without a stated order are not in that of their places: state it, or type the line"
+            texts = joined if _is_order_known(words, ranks) else LineTexts(fault=fault)
         marked, at = _marks(line, texts.text), 0
-        for word in ordered if texts.text == joined.text else ():
-            marked += [(kind, at + start, at + end) for kind, start, end in _marks(word, words[word].text)]
-            at += len(words[word].text) + 1
-        return cls(texts, marked, ordered != list(words))
+        for word, of_word in words.items() if texts.text == joined.text else ():
+            marked += [(kind, at + start, at + end) for kind, start, end in _marks(word, of_word.text)]
+            at += len(of_word.text) + 1
+        return cls(texts, marked)
 
 
 def _word_texts(word: etree._Element) -> LineTexts:
@@ -272,21 +266,12 @@ def _word_texts(word: etree._Element) -> LineTexts:
     return texts if texts.text or texts.fault else _join([*map(_own_texts, glyphs)], "")
 
 
-def _sort_words(
-    line: etree._Element, words: Mapping[etree._Element, LineTexts], ranks: Mapping[str, int]
-) -> list[etree._Element]:
-    """Sort words without a stated order by place if they make one level row, written in one direction."""
-    listed, places = list(words), {_own_rank(word, ranks) for word in words}
-    boxes = [outline.box for word in listed if (outline := xml.usable_outline(word, parse_outline))]
-    from_right = {is_right_to_left(texts.text) for texts in words.values()}
-    if (len(places) == len(words) and _LAST not in places) or len(boxes) < len(words) or len(from_right) > 1:
-        return listed
-    sides = [box[0] for box in boxes]
-    if sides == sorted(sides, reverse=from_right == {True}):
-        return listed
-    rows, outline = reading_rows(boxes, are_words=True, from_right=from_right == {True}), _line_outline(line)
-    is_level = len(rows) == 1 and not (outline and quarter_turns(outline))
-    return [listed[place] for place in rows[0]] if is_level else listed
+def _is_order_known(words: Mapping[etree._Element, LineTexts], ranks: Mapping[str, int]) -> bool:
+    """Whether the order of words is stated, or is that of their places as they are read."""
+    stated = {_own_rank(word, ranks) for word in words} - {_LAST}
+    sides = [outline.box[0] for word in words if (outline := xml.usable_outline(word, parse_outline))]
+    from_right = is_right_to_left("".join(texts.text for texts in words.values()))
+    return len(stated) == len(words) or sides == sorted(sides, reverse=from_right)
 
 
 def _parse_alignment(line: etree._Element) -> AlignmentMark | None:
@@ -442,14 +427,12 @@ def fill_page(tree: XmlTree, texts: Mapping[int, Line], step: ProcessingStep | N
     The former text of a line goes, with the words that it was made of, and the text of a whole region that consisted of
     its lines' is made anew. `step` is added where the version allows.
     """
-    lines = list(tree.iter("TextLine"))
-    known = [index for index in range(len(lines)) if index in texts]
-    for index in known:
-        _fill_line(tree, lines[index], texts[index])
-    if known:
-        _fill_regions(tree, {index: line.text for index, line in texts.items()})
-        if step:
-            _add_step(tree, step)
+    for index, element in enumerate(list(tree.iter("TextLine"))):
+        if index in texts:
+            _fill_line(tree, element, texts[index])
+    _fill_regions(tree, {index: line.text for index, line in texts.items()})
+    if step and texts:
+        _add_step(tree, step)
     return tree.content()
 
 
@@ -464,10 +447,7 @@ def _fill_line(tree: XmlTree, element: Element, line: Line) -> None:
             element.remove(word)
     words = [] if element.all("Word") else _words(tree, element, line)
     new = [*words, _text_equiv(tree, line.text, line.confidence)]
-    if former:
-        _replace_texts(element, former, new)
-    else:
-        element.insert(*new, after=element.all(*_BEFORE_TEXT))
+    element.replace(former, *new, after=element.all(*_BEFORE_TEXT))
 
 
 def _words(tree: XmlTree, line: Element, read: Line) -> list[Element]:
@@ -518,15 +498,7 @@ def _fill_regions(tree: XmlTree, texts: Mapping[int, str]) -> None:
         changes = any(former[index].split() not in ([], texts[index].split()) for index in indices if index in texts)
         if changes or text.split() in ([], joined.split()):
             whole = "\n".join(texts.get(index, former[index]) for index in indices)
-            _replace_texts(region, equivs, [_text_equiv(tree, whole, None)])
-
-
-def _replace_texts(parent: Element, former: Sequence[Element], new: Sequence[Element]) -> None:
-    """Replace the first of an element's texts and remove the others."""
-    at = parent.content.index(former[0])
-    parent.content[at : at + 1] = new
-    for other in former[1:]:
-        parent.remove(other)
+            region.replace(equivs, _text_equiv(tree, whole, None))
 
 
 def _text_equiv(tree: XmlTree, text: str, confidence: float | None) -> Element:

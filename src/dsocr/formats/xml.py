@@ -19,6 +19,7 @@ from html import unescape
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, cast
+from xml.sax.saxutils import escape, quoteattr
 
 from lxml import etree
 
@@ -181,22 +182,16 @@ def _read_page(file: SourceFile, xml_page: XmlPage, stems: Counter[str]) -> Iter
     except DataError as error:
         yield Skipped(SkipReason.NO_IMAGE, file.where, error.message)
         return
-    lines, skipped = [], []
+    lines, skipped = list[Line](), list[Line]()
     for line in xml_page.placed_lines():
-        if line.outline is None and line.text.strip() and not xml_page.is_line_image:
-            yield Skipped(
-                SkipReason.NO_OUTLINE, line.where, "the line has no polygon and no box with valid coordinates"
-            )
-            skipped.append(line)
-        else:
-            lines.append(line)
+        is_placed = line.outline or xml_page.is_line_image or not line.text.strip()
+        (lines if is_placed else skipped).append(line)
     for line in xml_page.region_texts:
-        if line.outline and len(line.text.splitlines()) <= 1:
-            lines.append(line)
-        else:
-            message = "the text of the region is not divided into lines with outlines"
-            yield Skipped(SkipReason.NO_OUTLINE, line.where, message)
-            skipped.append(line)
+        (lines if line.outline and len(line.text.splitlines()) <= 1 else skipped).append(line)
+    for line in skipped:
+        unplaced = "the line has no polygon and no box with valid coordinates"
+        undivided = "the text of the region is not divided into lines with outlines"
+        yield Skipped(SkipReason.NO_OUTLINE, line.where, undivided if line.outline else unplaced)
     # The stem is ambiguous if two folders have it.
     name = relative(path.with_suffix(""), file.root) if stems[path.stem] > 1 else path.stem
     yield Page(
@@ -218,12 +213,10 @@ def _find_image(images: ImageFinder, name: str, file: Path) -> Path:
     try:
         return images.find(name, near=file.parent)
     except DataError as error:
-        if error.code != "image-not-found" or name == file.stem:
-            raise
-        try:
-            return images.find(file.stem, near=file.parent)
-        except DataError:
-            raise error from None
+        if error.code == "image-not-found":
+            with suppress(DataError):
+                return images.find(file.stem, near=file.parent)
+        raise
 
 
 _IMAGE = re.compile(r'\bimageFilename\s*=\s*["\']([^"\']+)|<(?:[\w.-]+:)?fileName>\s*([^<]+?)\s*<')
@@ -298,22 +291,17 @@ def _group(files: Sequence[Path], root: Path, find_image: Callable[[Path], Path]
         by_name[image_stem(file)].append(file)
     for same_name in (group for group in by_name.values() if len(group) > 1):
         images: dict[Path, Path] = {}
+        by_scan: dict[object, list[Path]] = defaultdict(list)
         for file in same_name:
             with suppress(DataError):
                 images[file] = find_image(file)
-        by_scan: dict[object, list[Path]] = defaultdict(list)
         several = len(set(images.values())) > 1
         for file, image in images.items():
             split = split_of_folder(image.parent.relative_to(root))
-            by_scan[(image.name.casefold(), split, _digest(image)) if several else image].append(file)
+            with suppress(DataError):
+                content = hashlib.sha256(read_bytes(image)).digest() if several else b""
+                by_scan[image.name.casefold(), split, content].append(file)
         yield from by_scan.values()
-
-
-def _digest(image: Path) -> object:
-    try:
-        return hashlib.sha256(read_bytes(image)).digest()
-    except DataError:  # reported when the page is read
-        return image
 
 
 def _difference(file: Path, other: Path) -> str:
@@ -577,10 +565,6 @@ def region_outline(lines: list[Line], page: Page) -> Outline:
     return Outline(bounds_of_boxes(line_box(line, page) for line in lines))
 
 
-_IN_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
-_IN_ATTRIBUTE = {**_IN_TEXT, **str.maketrans({'"': "&quot;", "\n": "&#10;", "\t": "&#9;"})}
-
-
 def replace_forbidden(text: str) -> str:
     """Replace each character that no XML document may contain by U+FFFD."""
     return FORBIDDEN.sub("\ufffd", text)
@@ -588,9 +572,9 @@ def replace_forbidden(text: str) -> str:
 
 def escape_text(text: str) -> str:
     """Escape a text for an element's content."""
-    return replace_forbidden(text).translate(_IN_TEXT)
+    return escape(replace_forbidden(text), {"\r": "&#13;"})
 
 
-def escape_attribute(text: str) -> str:
-    """Escape a text for an attribute's value in double quotes."""
-    return replace_forbidden(text).translate(_IN_ATTRIBUTE)
+def quote_attribute(text: str) -> str:
+    """Escape and quote a text for an attribute's value."""
+    return quoteattr(replace_forbidden(text))
