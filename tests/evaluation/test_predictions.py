@@ -1,12 +1,16 @@
 """Predictions of other tools are read and matched with lines, and systems to compare come from the same lines."""
 
+import csv
+import io
 import json
 import shutil
 import unicodedata
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape, quoteattr
 
 import pytest
+from openpyxl import Workbook
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
@@ -89,6 +93,54 @@ def test_tables_are_read_and_matched(name: str, head: str, row: str, how: str, t
     found = match_file(tmp_path / name)
     assert texts_of(found) == TEXTS
     assert f"{how}: 3 of 3 lines" in found.notes
+
+
+QUIRKY = ['Ёж, йод; и "щука"', '"да", сказалъ', "=1+1", "а; б, в", 'пять "', "и\u0306 сей", "0012", "конецъ,"]
+
+
+def write_quirky(kind: str, folder: Path) -> Path:
+    """Write the texts as predictions for the placed lines, and return the file or folder."""
+    ids, path = [one.id for one in QUIRKS], folder / f"predictions.{kind.partition(' ')[0]}"
+    rows = [("id", "prediction"), *zip(ids, QUIRKY, strict=True)]
+    if kind == "jsonl":
+        return jsonl(path, *({"id": id_, "text": text} for id_, text in rows[1:]))
+    if kind == "xlsx":
+        workbook = Workbook()
+        for number, row in enumerate(rows, start=1):
+            for column, text in enumerate(row, start=1):
+                workbook.active.cell(number, column, text).data_type = "s"  # type: ignore[union-attr]
+        workbook.save(path)
+    elif kind.endswith("by hand"):
+        write(path, "".join(("\t" if "tsv" in kind else ",").join(row) + "\n" for row in rows))
+    elif path.suffix in {".csv", ".tsv"}:
+        written = io.StringIO()
+        csv.writer(written, delimiter={"csv": ",", "csv of Excel": ";", "tsv": "\t"}[kind]).writerows(rows)
+        write(path, "\ufeff" * ("Excel" in kind) + written.getvalue())
+    elif kind == "txt":
+        for id_, text in rows[1:]:
+            write(folder / "texts" / f"{Path(id_).stem}.pred.txt", text)
+        return folder / "texts"
+    else:
+        words = "".join(page_line(number, escape(text)) for number, text in enumerate(QUIRKY))
+        lines = "".join(
+            f'<TextLine HPOS="10" VPOS="{100 * n}" WIDTH="390" HEIGHT="60">'
+            f"<String CONTENT={quoteattr(text)}/></TextLine>"
+            for n, text in enumerate(QUIRKY)
+        )
+        write(folder / "pages/p.xml", alto(lines) if kind == "alto" else page_xml(f"<TextRegion>{words}</TextRegion>"))
+        return folder / "pages"
+    return path
+
+
+QUIRKS = [sample(number, text, box=(10, 100 * number, 400, 100 * number + 60)) for number, text in enumerate(QUIRKY)]
+
+
+@pytest.mark.parametrize(
+    "kind", ["csv", "csv of Excel", "csv by hand", "tsv", "tsv by hand", "jsonl", "xlsx", "txt", "page", "alto"]
+)
+def test_the_same_texts_are_read_from_every_format(kind: str, tmp_path: Path) -> None:
+    expected = [unicodedata.normalize("NFC", text) for text in QUIRKY]
+    assert texts_of(match_file(write_quirky(kind, tmp_path), QUIRKS)) == expected
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from dsocr.evaluation.scores import MODEL_LABELS, LineScore, ReadText, load_line
 from dsocr.formats import parse_xml_page
 from dsocr.formats.alto import find_alto
 from dsocr.formats.page import find_page
+from dsocr.formats.sheets import SHEET_SUFFIXES
 from dsocr.formats.tables import USUAL_NAMES, guess_roles, read_rows
 from dsocr.formats.xml import summarize
 from dsocr.images import IMAGE_SUFFIXES
@@ -48,7 +49,7 @@ ID_COLUMNS = ("id", *USUAL_NAMES["image"])
 Missing = Literal["error", "empty"]
 """Handling of a line without a prediction: reject the file, or count an empty prediction."""
 
-_TABLE_SUFFIXES = frozenset({".jsonl", ".tsv", ".csv"})
+_TABLE_SUFFIXES = frozenset({".jsonl", ".tsv", ".csv"}) | SHEET_SUFFIXES
 _TRUE = frozenset({"true", "1", "yes"})
 
 _MIN_OVERLAP = 0.5
@@ -293,7 +294,7 @@ def read_predictions(path: Path, columns: Mapping[str, str] | None = None) -> Pr
         raise DataError("columns can only be named for a table", code="not-a-table", where=path)
     file = _read_table(path, columns or {}) if is_table else _read_pages(path) or _read_texts(path)
     if file is None:
-        hint = "give a .jsonl, .tsv or .csv file, or a folder of PAGE, ALTO or .txt files"
+        hint = "give a .jsonl, .tsv, .csv or .xlsx file, or a folder of PAGE, ALTO or .txt files"
         raise DataError("cannot be read as predictions", code="format-unknown", where=path, hint=hint)
     if not file.predictions:
         raise DataError("has no predictions", code="no-predictions", where=path)
