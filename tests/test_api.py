@@ -90,13 +90,6 @@ def test_every_public_name_is_there() -> None:
         getattr(dsocr, "nothing")  # noqa: B009
 
 
-def test_type_checkers_see_every_public_name_and_no_other() -> None:
-    stub = ast.parse((ROOT / "src" / "dsocr" / "__init__.pyi").read_text(encoding="utf-8"))
-    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    imported = {(node.module, alias.asname) for node in imports for alias in node.names}
-    assert imported == {(module, name) for module, names in vars(dsocr)["_MODULES"].items() for name in names}
-
-
 HELD = {"Callback", "Dataset", "Reader", "Run", "Trainer"}
 """Classes whose methods users call; the others are results."""
 

@@ -1,4 +1,4 @@
-"""The public names for type checkers; `_MODULES` in `__init__.py` has the same."""
+"""The public names, for type checkers and for `__init__.py`, which loads them from these modules."""
 
 from dsocr.config import RunConfig as RunConfig
 from dsocr.config import load_config as load_config
