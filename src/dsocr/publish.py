@@ -18,6 +18,7 @@ from dsocr.data.dataset import METADATA_FILE, Card, Dataset
 from dsocr.document import PackedImage
 from dsocr.errors import ConfigError, DataError, option
 from dsocr.evaluation.run import export
+from dsocr.html import render
 from dsocr.io.files import CARD_FILE, is_dataset
 from dsocr.io.hub import is_hub_id, upload
 from dsocr.options import ExportForm, StrPath
@@ -180,23 +181,9 @@ def _dataset_card(card: Card, repo: str, license: str | None) -> str:
         task_categories=["image-to-text"],
         tags=["ocr", "handwriting", "htr", "dsocr"],
     )
-    rows = [f"| {split} | {part.samples} | {part.writers} | {part.pages} |" for split, part in card.splits.items()]
-    sources = [
-        "- " + ", ".join(f"{name}: {text}" for name, text in manifest.items()) for manifest in card.manifests
-    ] or [f"- {card.source}"]
-    parts = [
-        f"---\n{data.to_yaml()}\n---",
-        f"# {title}",
-        f"Images of handwriting, {card.unit} by {card.unit}, with their transcriptions.",
-        "## Splits",
-        "\n".join(["| split | samples | writers | pages |", "|---|---:|---:|---:|", *rows]),
-        f"Split by {card.split_by}. Texts are in `metadata.jsonl` beside the images; dsocr reads them with "
-        f"`dsocr prepare hf:{repo} -o data/{title}`.",
-        "## Sources and license",
-        "\n".join(sources),
-        f"License: {license or 'none'}.",
-    ]
-    return "\n\n".join(parts) + "\n"
+    return render(
+        "dsocr", "dataset_card.md.jinja", card=card, repo=repo, title=title, license=license, head=data.to_yaml()
+    )
 
 
 def spellings(folder: PurePath) -> set[str]:
