@@ -1,11 +1,9 @@
 """Check this machine: packages, processor, GPUs, disk and bases. Needs no network and changes nothing."""
 
-import os
-import re
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -39,77 +37,56 @@ class Fact:
 
 def examine() -> list[Fact]:
     """Show what this machine has and lacks, with the disk of the working folder; a broken library is a fact too."""
-    checks: dict[str, Callable[[], Sequence[Fact]]] = {
-        "packages": packages,
-        "CPU": processor,
-        "GPU": accelerators,
-        "disk": disk,
-        "nano": embedded_bases,
-    }
     facts: list[Fact] = []
-    for name, check in checks.items():
+    for check in (packages, processor, accelerators, disk, bases):
         try:
             facts += check()
         except Exception as error:  # noqa: BLE001 - a broken installation can raise anything
             hint = "fix what is missing above, or install dsocr in a new environment"
-            facts.append(Fact(name, "missing", f"{type(error).__name__}: {_first_line(error)}", hint, required=True))
+            message = f"{type(error).__name__}: {_first_line(error)}"
+            facts.append(Fact(check.__name__, "missing", message, hint, required=True))
     return facts
 
 
 def packages() -> list[Fact]:
     """Check dsocr, Python and every required package against the ranges in the package's metadata."""
+    from packaging.requirements import Requirement  # which transformers needs too
+
     try:
-        installed = metadata.version(DISTRIBUTION)
+        about = metadata.metadata(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         hint = "install dsocr again: python -m pip install -e ."
         return [Fact("dsocr", "warning", f"{__version__}, not installed, so its requirements are unknown", hint)]
-    python = metadata.metadata(DISTRIBUTION)["Requires-Python"]
-    running, hint = ".".join(map(str, sys.version_info[:3])), f"create a new environment with Python {python}"
-    facts = [Fact("dsocr", "ok", installed), _compare("Python", running, f"python{python}", hint)]
-    for requirement in metadata.requires(DISTRIBUTION) or []:
-        if ";" in requirement:  # of an extra
+    facts = [Fact("dsocr", "ok", about["Version"])]
+    hints = {
+        "python": "create a new environment with such a Python",
+        # From PyPI, pip replaces a build with CUDA by one without on Windows.
+        "torch": f"choose the build for your graphics card at {GET_TORCH}",
+    }
+    running = ".".join(map(str, sys.version_info[:3]))
+    for text in [f"python{about['Requires-Python']}", *(metadata.requires(DISTRIBUTION) or [])]:
+        requirement, version = Requirement(text), ""
+        if requirement.marker:  # of an extra
             continue
-        name = re.split("[^\\w.-]", requirement, maxsplit=1)[0]
-        hint = f'python -m pip install "{requirement}"'
-        if name == "torch":
-            # From PyPI, pip replaces a build with CUDA by one without on Windows.
-            hint = f"choose the build for your graphics card at {GET_TORCH}"
-        try:
-            version = metadata.version(name)
-        except (metadata.PackageNotFoundError, KeyError):  # KeyError: a folder that pip left
-            version = ""
-        facts.append(_compare(name, version, requirement, hint))
+        name = requirement.name
+        with suppress(metadata.PackageNotFoundError, KeyError):  # KeyError: a folder that pip left
+            version = running if name == "python" else metadata.version(name)
+        if version and requirement.specifier.contains(version, prereleases=True):
+            facts.append(Fact(name, "ok", version, required=True))
+        else:
+            message = f"{version or 'not installed'}; needs {requirement.specifier or 'any'}"
+            hint = hints.get(name, f'python -m pip install "{text}"')
+            facts.append(Fact(name, "missing", message, hint, required=True))
     return facts
 
 
-def _compare(name: str, version: str, requirement: str, hint: str) -> Fact:
-    from transformers.utils.versions import require_version
-
-    try:
-        if version:
-            require_version(requirement)
-            return Fact(name, "ok", version, required=True)
-    except ImportError:  # the version is out of range
-        pass
-    admitted = requirement[len(name) :] or "any"
-    return Fact(name, "missing", f"{version or 'not installed'}; needs {admitted}", hint, required=True)
-
-
 def processor() -> list[Fact]:
-    """Report cores, memory, and the threads of training."""
+    """Report cores and memory."""
     import psutil
 
-    from dsocr.io.processes import free_threads
-
-    memory, threads = psutil.virtual_memory(), free_threads()
-    message = (
-        f"{psutil.cpu_count()} cores, {format_bytes(memory.total)} of memory, {format_bytes(memory.available)} free; "
-    )
-    if threads is not None:
-        message += f"other programs are busy, so training would compute in {threads} threads"
-        return [Fact("CPU", "warning", message, "close other programs, or set training.threads")]
-    chosen = os.environ.get("OMP_NUM_THREADS")
-    return [Fact("CPU", "ok", message + f"training computes in {f'{chosen} threads' if chosen else 'all cores'}")]
+    memory = psutil.virtual_memory()
+    sizes = f"{format_bytes(memory.total)} of memory, {format_bytes(memory.available)} free"
+    return [Fact("CPU", "ok", f"{psutil.cpu_count()} cores, {sizes}")]
 
 
 def accelerators() -> list[Fact]:
@@ -160,7 +137,7 @@ def disk() -> list[Fact]:
     return [Fact("disk", "warning" if hint else "ok", f"{free / 1e9:.1f} GB free in {folder}", hint)]
 
 
-def embedded_bases() -> list[Fact]:
+def bases() -> list[Fact]:
     """Load the bases that ship with the package, which checks their files, torch and transformers together."""
     from dsocr.models import base_folder
     from dsocr.models.loading import load_base

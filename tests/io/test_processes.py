@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from dsocr.io import processes
-from dsocr.io.processes import START_AFTER, LimitedProcess, OverLimit, Workers
+from dsocr.io.processes import START_AFTER, LimitedProcess, OverLimit, Workers, free_threads
 from tests.conftest import PATIENCE
 from tests.io.called import die, fail, fill_memory, fill_memory_slowly, never_end, raise_a_bug, square
 from tests.raising import raises_code
@@ -156,3 +156,22 @@ def _lives(worker: int) -> bool:
         return bool(psutil.Process(worker).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+@pytest.mark.parametrize(
+    ("chosen", "load", "threads"),
+    [
+        pytest.param(None, 1.0, None, id="a machine that is not busy"),
+        pytest.param(None, 16.0, 1, id="a busy machine"),
+        pytest.param("3", 16.0, None, id="a user who has chosen"),
+    ],
+)
+def test_threads_beside_other_work(
+    chosen: str | None, load: float, threads: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if chosen:
+        monkeypatch.setenv("OMP_NUM_THREADS", chosen)
+    monkeypatch.setattr("psutil.getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr(processes, "available_cores", lambda: 2)
+    assert free_threads() == threads
