@@ -66,7 +66,7 @@ def pages(run: RunFolder, tmp_path: Path) -> list[InputPage]:
 def make_actor(groups: list[list[InputPage]], open_reader: Callable[[], ImageReader], **settings: Any) -> Actor:
     attempts = Attempts()
     defaults = {"preparer": OPENING, "strict": False, "start": attempts.start, "finish": attempts.finish}
-    return Actor(groups, open_reader=open_reader, **{**defaults, **settings})
+    return Actor(groups=groups, open_reader=open_reader, **{**defaults, **settings})
 
 
 def answered(pages: list[InputPage], reader: ImageReader, **settings: Any) -> Rows:
@@ -134,7 +134,6 @@ def test_pages_that_were_read_are_not_to_blame_for_a_death() -> None:
 @pytest.mark.parametrize(
     ("engine", "code"),
     [
-        pytest.param("vllm", "engine-address", id="vLLM is a server"),
         pytest.param("spark", "engine-address", id="unknown"),
         pytest.param("ray:0", "engine-address", id="nobody"),
         pytest.param("ray:4", "package-missing", id="no Ray"),

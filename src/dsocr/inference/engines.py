@@ -30,7 +30,7 @@ from typing import Any
 from PIL import Image
 
 from dsocr import __version__, errors
-from dsocr.errors import ConfigError, DsocrError, RunError, command, option
+from dsocr.errors import ConfigError, DsocrError, RunError, command, first_few, option
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.inference.inputs import InputPage, PagePreparer
 from dsocr.inference.pages import ImageReader, Rows, read_locally
@@ -68,11 +68,8 @@ class RemoteEngine:
 
     def __post_init__(self) -> None:
         if not self.address.startswith(("http://", "https://")):
-            hint = "use an address like http://HOST:8000/v1, or ray"
-            if self.address.lower() == "vllm":
-                engine = f"{option('engine', 'http://HOST:8000/v1')}, {option('engine_model', 'DIR')}"
-                export = command("export", "RUN", output="DIR", form="merged")
-                hint = f"start vLLM and give its address: {export}; `vllm serve DIR`; then {engine}"
+            serve = f"start vLLM or {command('serve', 'RUN')}"
+            hint = f"{serve}, and give the address of the server, as http://HOST:8000/v1; or give ray"
             message = f"Not the address of a server: {option('engine', self.address)}"
             raise ConfigError(message, code="engine-address", hint=hint)
 
@@ -190,7 +187,6 @@ def _scored(text: str, choice: Mapping[str, Any]) -> ScoredText:
 
 
 def _reason(error: WebError) -> str:
-    """Return the message of an OpenAI-style error, else the name of the status."""
     try:
         return str(json.loads(error.content)["error"]["message"])[:500]
     except (ValueError, LookupError, TypeError):
@@ -217,6 +213,7 @@ class Attempts:
         return self._started.pop(group, 0)
 
 
+@dataclass(kw_only=True)
 class Actor:
     """Read groups of pages, given by index, with a model that is loaded when the first one arrives.
 
@@ -224,45 +221,34 @@ class Actor:
     dsocr. The answer is JSON for `rows_of`; errors are part of it, so that they arrive unchanged.
     """
 
-    def __init__(
-        self,
-        groups: Sequence[Sequence[InputPage]],
-        *,
-        preparer: PagePreparer,
-        open_reader: Callable[[], ImageReader],
-        strict: bool,
-        start: Callable[[int], int],
-        finish: Callable[[int], int],
-        folder: str = ".",
-        version: str = __version__,
-    ) -> None:
-        self._groups = groups
-        self._read = partial(read_locally, preparer=preparer, open_reader=cache(open_reader), strict=strict)
-        self._start, self._finish, self._folder, self._version = start, finish, folder, version
+    groups: Sequence[Sequence[InputPage]]
+    preparer: PagePreparer
+    open_reader: Callable[[], ImageReader]
+    strict: bool
+    start: Callable[[int], int]
+    finish: Callable[[int], int]
+    folder: str = "."
+    version: str = __version__
+
+    def __post_init__(self) -> None:
+        self.open_reader = cache(self.open_reader)
 
     def __call__(self, batch: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
         """Read a batch of one group, as Ray Data passes it."""
         group = int(batch["group"][0])
         answer = json.dumps(self._answer(group), ensure_ascii=False)
-        self._finish(group)
+        self.finish(group)
         return {"answer": [answer]}
 
     def _answer(self, group: int) -> dict[str, Any]:
-        pages = self._groups[group]
+        pages = self.groups[group]
         try:
-            self._check_machine(pages, self._start(group))
-            (rows,) = self._read([pages])
+            self._check_machine(pages, self.start(group))
+            (rows,) = read_locally([pages], self.preparer, self.open_reader, strict=self.strict)
             return {"rows": rows}
         except DsocrError as error:
-            return {
-                "error": [
-                    type(error).__name__,
-                    error.message.raw,
-                    error.code,
-                    error.where,
-                    error.hint and error.hint.raw,
-                ]
-            }
+            hint = error.hint and error.hint.raw
+            return {"error": [type(error).__name__, error.message.raw, error.code, error.where, hint]}
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -271,22 +257,21 @@ class Actor:
     def _check_machine(self, pages: Sequence[InputPage], attempt: int) -> None:
         """Raise RunError if this machine has another dsocr or other files, or if these pages kill every process."""
         machine = f"machine {platform.node()} of the cluster"
-        if self._version != __version__:
-            message = f"dsocr {__version__} is installed here, and {self._version} where the command runs"
+        if self.version != __version__:
+            message = f"dsocr {__version__} is installed here, and {self.version} where the command runs"
             hint = "install the same version on all machines"
             raise RunError(message, code="cluster-failed", where=machine, hint=hint)
         if attempt > _MAX_ATTEMPTS:
             lower = f"give {option('engine', 'ray:N')} with fewer actors if memory runs out"
             hint = f"everything else is kept: remove the page that causes it, or {lower}"
             message = f"{_MAX_ATTEMPTS} processes died while reading these pages"
-            where = ", ".join(page.id for page in pages[:3]) + (f" and {len(pages) - 3} more" if len(pages) > 3 else "")
-            raise RunError(message, code="cluster-failed", where=where, hint=hint)
+            raise RunError(message, code="cluster-failed", where=first_few([page.id for page in pages]), hint=hint)
         if not any(page.path.exists() for page in pages):
             hint = "keep scans, run, base and output where all machines see them under the same path"
             raise RunError(f"Cannot see {pages[0].path}", code="cluster-failed", where=machine, hint=hint)
-        if Path(self._folder).is_dir():
+        if Path(self.folder).is_dir():
             # A base may be given relative to it.
-            os.chdir(self._folder)
+            os.chdir(self.folder)
 
 
 def rows_of(answer: Mapping[str, Any]) -> Rows:
@@ -354,8 +339,7 @@ class Cluster:
                 Actor,
                 batch_size=1,
                 compute=pool,
-                fn_constructor_args=(groups,),
-                fn_constructor_kwargs={**settings, "start": start, "finish": finish},
+                fn_constructor_kwargs={**settings, "groups": groups, "start": start, "finish": finish},
                 **resources,
             )
             for answer in answered.iter_rows():
@@ -389,7 +373,6 @@ def plan_actors(machines: Sequence[Mapping[str, float]], requested: int | None) 
 
 
 def _call(method: Any, group: int) -> int:
-    """Call a method of the process that counts attempts."""
     import ray
 
     return int(ray.get(method.remote(group)))

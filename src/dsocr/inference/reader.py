@@ -29,7 +29,6 @@ _MAX_LINES = 512
 
 
 Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +100,11 @@ class LocalReader:
         if self.by_page and self._is_undecided:
             yield from (self._prediction(name, decoded) for name, decoded in self._read_pages(images))
             return
-        decoded_lines = map_by_length(
-            images,
-            self._read_lines,
-            length=lambda line: line[1].width / line[1].height,
-            weight=lambda line: line[1].width * line[1].height,
-            max_items=self.generation.prefetch_batches * self.generation.batch_size,
-            max_weight=_MAX_PIXELS,
-        )
-        for (name, _), decoded in decoded_lines:
-            yield self._prediction(name, decoded)
+        together = self.generation.prefetch_batches * self.generation.batch_size
+        for window in _windows(images, lambda line: line[1].width * line[1].height, together, _MAX_PIXELS):
+            order = sorted(range(len(window)), key=lambda place: -window[place][1].width / window[place][1].height)
+            results = dict(zip(order, self._read_lines([window[place][1] for place in order]), strict=True))
+            yield from (self._prediction(name, results[place]) for place, (name, _) in enumerate(window))
 
     @property
     def _is_undecided(self) -> bool:
@@ -165,8 +159,7 @@ class LocalReader:
         family = self.processor.family
         return family.log_likelihoods(self.network, self.processor, [image], [texts])[0]
 
-    def _read_lines(self, lines: Sequence[tuple[str, Image.Image]]) -> list[Decoded]:
-        images = [image for _, image in lines]
+    def _read_lines(self, images: Sequence[Image.Image]) -> list[Decoded]:
         decoded = []
         for batch in batches(images, self.generation.batch_size):
             encoded = [self.processor.encode(image) for image in batch]
@@ -183,7 +176,7 @@ class LocalReader:
         pages = (lines for _, page in groupby(encoded, page_of) for lines in batches(page, _MAX_LINES))
         family: Any = self.processor.family  # a `LineRecognizer`
         together = self.generation.prefetch_batches * self.generation.batch_size
-        for window in _windows(pages, len, max_items=together, max_weight=together):
+        for window in _windows(pages, len, together, together):
             samples = [[sample for _, sample in page] for page in window]
             read = family.decode_pages(self.network, self.processor, samples, self.generation, self.otherwise)
             for page, decoded in zip(window, read, strict=True):
@@ -203,26 +196,6 @@ class LocalReader:
             plain=None if decoded.plain is None else self.text_policy.apply(decoded.plain),
         )
         return read.rescore(scored, self.calibration)
-
-
-def map_by_length(
-    items: Iterable[Item],
-    function: Callable[[Sequence[Item]], Iterable[Result]],
-    *,
-    length: Callable[[Item], float],
-    weight: Callable[[Item], int],
-    max_items: int,
-    max_weight: int,
-) -> Iterator[tuple[Item, Result]]:
-    """Yield each item with its result, in the order of the items; `function` gets them longest first, to pad little.
-
-    At most `max_items` items of together about `max_weight` are held at once. `function` must return one result for
-    each item it gets, in their order.
-    """
-    for window in _windows(items, weight, max_items, max_weight):
-        order = sorted(range(len(window)), key=lambda place: -length(window[place]))
-        results = dict(zip(order, function([window[place] for place in order]), strict=True))
-        yield from ((item, results[place]) for place, item in enumerate(window))
 
 
 def _windows(
