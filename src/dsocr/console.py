@@ -80,11 +80,11 @@ class Printer(Reporter):
         if not self.quiet:
             self._out.print(self._form(text))
 
-    def table(self, header: Sequence[str], rows: Iterable[tuple[Sequence[str], str]]) -> None:
-        """Print a result in columns; each row comes with its style. Cells wrap only at the edge of a terminal."""
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print a result in columns. Cells wrap only at the edge of a terminal."""
         table = Table(*(Column(name, overflow="fold") for name in header), box=None, pad_edge=False)
-        for cells, style in rows:
-            table.add_row(*map(Text, cells), style=style)
+        for cells in rows:
+            table.add_row(*map(Text, cells))
         if self._out.is_terminal:
             self._out.print(table, soft_wrap=False)
             return
@@ -117,7 +117,7 @@ class Printer(Reporter):
                 task = bar.add_task(label, total=None, note="")
                 yield lambda done, total, note="": bar.update(task, completed=done, total=total, note=note)
         else:
-            yield _Lines(label, unit, self.message) if self.command_line else ignore_progress
+            yield _print_lines(label, unit, self.message) if self.command_line else ignore_progress
 
 
 _REPORTER: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
@@ -175,29 +175,27 @@ def ignore_progress(done: int, total: int, note: str = "") -> None:
     """Do nothing."""
 
 
-class _Lines:
-    """Progress as a line every ten seconds.
+def _print_lines(label: str, unit: str, write: Callable[[str], None]) -> NotedProgress:
+    """Report progress as a line every ten seconds.
 
     The rate counts from the first report: before it models are loaded, and its count may be from an earlier run.
     """
+    started, earlier, last = 0.0, -1, 0.0
 
-    def __init__(self, label: str, unit: str, write: Callable[[str], None]) -> None:
-        self._label, self._unit, self._write = label, unit, write
-        self._first: tuple[float, int] | None = None
-        self._last = 0.0
-
-    def __call__(self, done: int, total: int, note: str = "") -> None:
+    def progress(done: int, total: int, note: str = "") -> None:
+        nonlocal started, earlier, last
         now = time.monotonic()
-        if self._first is None:
-            self._first, self._last = (now, done), now
-        started, earlier = self._first
-        if now - self._last < _SECONDS_BETWEEN_LINES or done <= earlier:
+        if earlier < 0:
+            started, earlier, last = now, done, now
+        if now - last < _SECONDS_BETWEEN_LINES or done <= earlier:
             return
-        self._last = now
+        last = now
         rate = (done - earlier) / (now - started)
         left = format_duration((total - done) / rate)
         note = note and f"  {note}"
-        self._write(f"{self._label}: {done} of {total}, {format_rate(rate, self._unit)}, {left} left{note}")
+        write(f"{label}: {done} of {total}, {format_rate(rate, unit)}, {left} left{note}")
+
+    return progress
 
 
 def format_rate(per_second: float, unit: str) -> str:

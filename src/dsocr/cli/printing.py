@@ -1,6 +1,6 @@
 """Print the results of the public functions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,8 @@ from dsocr.errors import first_few, group_messages, option, typed
 from dsocr.text import percentage
 
 if TYPE_CHECKING:
-    from dsocr.data.dataset import CountCard
+    from dsocr.data.convert import Conversion
+    from dsocr.data.dataset import Card
 
 
 def list_formats() -> None:
@@ -39,19 +40,19 @@ def prepared(printer: Printer, dataset: "dsocr.Dataset") -> None:
     for kind, names in report.names.items():
         shown = first_few([f"{name} ({count})" for name, count in names.most_common()], 5)
         printer.message(f"{len(names)} {kind}s, with their images: {shown}")
-    _print_skipped(printer, card.skipped, card.unmatched)
-    for note in card.notes:
-        printer.message(f"note: {note}")
+    _print_card(printer, card)
     printer.result(f"dataset: {dataset.folder}")
     printer.message(f"next:    dsocr check {typed(dataset.folder)}")
 
 
-def _print_skipped(printer: Printer, skipped: Mapping[str, "CountCard"], unmatched: Mapping[str, "CountCard"]) -> None:
-    """Print skipped items of a source, and names that a pattern did not match."""
-    for reason, part in skipped.items():
+def _print_card(printer: Printer, card: "Card | Conversion") -> None:
+    """Print skipped items of a source, names that a pattern did not match, and notes."""
+    for reason, part in card.skipped.items():
         printer.message("\n  ".join([f"skipped, {reason}: {part.count}", *part.examples[:3]]))
-    for kind, part in unmatched.items():
+    for kind, part in card.unmatched.items():
         printer.message(f"no {kind} found in the name of {part.count}, e.g. {part.examples[0]}")
+    for note in card.notes:
+        printer.message(f"note: {note}")
 
 
 def checked(printer: Printer, report: "dsocr.CheckReport") -> None:
@@ -76,7 +77,7 @@ def checked(printer: Printer, report: "dsocr.CheckReport") -> None:
             printer.message(f"    {line}")
     for title, header, rows in () if printer.quiet else leak_tables(report.splits):
         printer.result(f"{title}:")
-        printer.table(header, [(row, "") for row in rows])
+        printer.table(header, rows)
         printer.result("")
     for split, facts in report.splits.splits.items():
         if facts.sha256:
@@ -115,11 +116,9 @@ def converted(printer: Printer, report: "dsocr.ConvertReport") -> None:
     printer.message(f"read as {card.source_format}, written as {card.target}: {card.images} images, {card.lines} lines")
     for split, lines in card.splits.items():
         printer.message(f"  {split or 'no split':<12}{lines:>9} lines")
-    for note in card.notes:
-        printer.message(note)
     for sentence in card.left_behind:
         printer.message(f"not written: {sentence}")
-    _print_skipped(printer, card.skipped, card.unmatched)
+    _print_card(printer, card)
     printer.result(f"written: {report.output}")
     printer.message(f"next:    {report.next}")
 
@@ -154,7 +153,7 @@ def planned(printer: Printer, result: "dsocr.DryRun") -> None:
     """Print the checks and the plan of a run."""
     printer.result(result.render())
     if (plan := result.plan) is not None:
-        rows = [([name, *map(str, spread.values())], "") for name, spread in plan.tokens.items()]
+        rows = [[name, *map(str, spread.values())] for name, spread in plan.tokens.items()]
         printer.table(["tokens", "min", "median", "95 %", "max"], rows)
         printer.result(f"over max_text_tokens ({plan.limit}): {plan.too_long}\n")
         counts = f"{plan.steps} steps, {plan.micro_batches} micro-batches over {plan.samples} samples"
@@ -168,7 +167,7 @@ def planned(printer: Printer, result: "dsocr.DryRun") -> None:
 
 def forecasted(printer: Printer, result: "dsocr.Forecast") -> None:
     """Print the learning curve and the forecast."""
-    rows = [([f"{point.samples}", f"{point.steps}", f"{100 * point.cer:.2f} %"], "") for point in result.points]
+    rows = [[f"{point.samples}", f"{point.steps}", f"{100 * point.cer:.2f} %"] for point in result.points]
     printer.table(["lines", "steps", "validation CER"], rows)
     printer.result(f"\n{result}")
     printer.message("New lines are assumed to resemble those there are: the same writers, or others like them.")
@@ -193,7 +192,7 @@ def evaluated_layout(printer: Printer, scores: "dsocr.LayoutScores") -> None:
     rows = []
     for name, (counts, base) in [*scores.documents.items(), ("all", (scores.counts, scores.base))]:
         rates = [counts.recall, counts.precision, counts.f1, *([base.f1] if base else [])]
-        rows.append(([name, f"{counts.drawn}", f"{counts.detected}", *(percentage(rate, 1) for rate in rates)], ""))
+        rows.append([name, f"{counts.drawn}", f"{counts.detected}", *(percentage(rate, 1) for rate in rates)])
     printer.table([*header, *(["F1 of the shipped detector"] if scores.base else [])], rows)
     if scores.path is not None:
         printer.message(f"scores:  {scores.path}")
@@ -299,11 +298,7 @@ def published(printer: Printer, publication: "dsocr.Publication") -> None:
 
 def examined(printer: Printer, facts: "Sequence[dsocr.Fact]") -> None:
     """Print the state of this machine."""
-    colours = {"ok": "", "warning": "yellow", "missing": "red"}
-    rows = [
-        ((fact.name, fact.state, "\nhint: ".join(filter(None, (fact.message, fact.hint)))), colours[fact.state])
-        for fact in facts
-    ]
+    rows = [(fact.name, fact.state, "\nhint: ".join(filter(None, (fact.message, fact.hint)))) for fact in facts]
     printer.table(["name", "state", "found"], rows)
     fatal = [fact.name for fact in facts if fact.fatal]
     printer.result(f"not ready: {', '.join(fatal)}" if fatal else "ready")
