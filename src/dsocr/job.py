@@ -35,7 +35,6 @@ TEMPORARY = re.compile(
 """Files and folders of a run that was killed while it wrote or removed them."""
 _RESUMABLE_CHANGES = ("micro_batch_size", "gradient_checkpointing", "num_workers", "threads", "report_to")
 """Settings of the training section that do not change the result, so that a run may resume with others."""
-_TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
 
 _DETECTOR_DEFAULTS: Mapping[str, Any] = {"learning_rate": 1e-4, "batch_size": 1, "micro_batch_size": 1}
 """A detector's settings of the training section where the configuration has none: pages differ in size."""
@@ -211,11 +210,8 @@ def resolve(
 def _with_detector(job: Job, *, finds_lines: bool) -> Job:
     config = job.given
     if not finds_lines or config.training.unlabelled:
-        message = f"base: {config.base} finds lines and reads none"
-        hint = f"train it with {command('train', 'CONFIG')}"
-        if finds_lines:
-            message += ", so unlabelled scans teach it nothing"
-            hint = f"leave {option('unlabelled', ...)} out"
+        message = f"base: {config.base} finds lines and reads none, so unlabelled scans teach it nothing"
+        hint = f"train it with {command('train', 'CONFIG')}, without {option('unlabelled', ...)}"
         raise ConfigError(message, code="base-is-detector", hint=hint)
     dataset = job.dataset or Dataset.open(config.dataset, fold=config.fold)
     require_layouts(dataset)
@@ -346,9 +342,8 @@ def require_same_settings(run: RunFolder, config: RunConfig, recorded: RunConfig
 def require_trackers(names: Sequence[str]) -> None:
     """Raise ConfigError if the package of a tracker is not installed."""
     for name in names:
-        package = _TRACKER_PACKAGES.get(name)
-        if package is not None and importlib.util.find_spec(package) is None:
-            hint = f"pip install {package}, or leave it out of training.report_to"
+        if importlib.util.find_spec(name) is None:
+            hint = f"pip install {name}, or leave it out of training.report_to"
             raise ConfigError(f"training.report_to: {name} is not installed", code="package-missing", hint=hint)
 
 
@@ -424,7 +419,6 @@ def _is_local(base: str) -> bool:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """Return the hash of each file of weights in the folder of a network or an adapter."""
     whole = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
     files = weight_files(folder) if whole else sorted(folder.glob("*.safetensors"))
     return {file.name: hash_file(file) for file in files}
@@ -436,15 +430,10 @@ def list_ancestors(config: RunConfig, dataset: Dataset) -> list[dict[str, Any]]:
     An export counts as the run that it was made from. `known_lines` has the number of lines of the validation and the
     test split that the run was trained on, if the dataset of that run is still there: images are compared by bytes.
     """
-    start = config.adapter.init_from
-    if start is None:
-        start = None if config.base in embedded_bases() or not Path(config.base).is_dir() else Path(config.base)
-    if start is None:
-        return []
-    run = RunFolder(start)
-    if start.name in {"adapter", "model"} and RunFolder(start.parent).config.is_file():
-        run = RunFolder(start.parent)
-    if not (run.adapter / READING).is_file():  # a base that no run made
+    start = config.adapter.init_from or Path(config.base)
+    is_export = start.name in {"adapter", "model"} and RunFolder(start.parent).config.is_file()
+    run = RunFolder(start.parent if is_export else start)
+    if start.as_posix() in embedded_bases() or not (run.adapter / READING).is_file():  # a base that no run made
         return []
     settings = ReadingSettings.load(run.adapter)
     made = read_provenance(run)

@@ -130,9 +130,9 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """The name of the folder; of a base from the Hub, that of its repository."""
-        cached = snapshot_name(self.path)
-        return cached[0].rpartition("/")[2] if cached else self.path.resolve().name
+        """The name of the folder, for `adapter/` that of its run; of a base from the Hub, that of its repository."""
+        cached, path = snapshot_name(self.path), self.path.resolve()
+        return cached[0].rpartition("/")[2] if cached else path.parent.name if path.name == "adapter" else path.name
 
     @property
     def resume_command(self) -> str:
@@ -228,7 +228,6 @@ def is_detector_base(base: str) -> bool:
 
 
 def _shipped(path: Path) -> bool:
-    """Whether a path is the name of a base that ships with the package."""
     return len(path.parts) == 1 and (SHIPPED_BASES / path.name / _NETWORK).is_file()
 
 

@@ -15,7 +15,6 @@ from dsocr.models.adapters import attach_adapter
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
-from dsocr.server import adapter_name
 from dsocr.server.engine import ServedModels
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
@@ -87,4 +86,4 @@ def test_adapters_that_do_not_fit_the_first_are_refused(adapter: Adapter) -> Non
 
 def test_an_adapter_has_the_name_of_its_run(tmp_path: Path) -> None:
     run = tmp_path / "мои письма 2"
-    assert adapter_name(run) == adapter_name(run / "adapter") == "мои письма 2"
+    assert RunFolder(run).name == RunFolder(run / "adapter").name == "мои письма 2"

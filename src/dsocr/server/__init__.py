@@ -4,7 +4,6 @@ import ipaddress
 import logging
 import os
 import socket
-from pathlib import Path
 from typing import Annotated
 
 from dsocr.console import current_reporter
@@ -49,7 +48,7 @@ def serve(
         hint = f"set a token in the environment variable {TOKEN}, or give {option('public')} if that is meant"
         raise ConfigError(f"anybody who reaches {host} could use this server", hint=hint, code="token-missing")
     paths = as_paths(runs)
-    adapters = {adapter_name(path): RunFolder.to_read_with(path).adapter for path in paths}
+    adapters = {run.name: run.adapter for run in map(RunFolder.to_read_with, paths)}
     if len(adapters) < len(paths):
         hint = "clients ask for models by the names of their folders"
         raise ConfigError("two runs have the same name", hint=hint, code="run-name")
@@ -73,12 +72,6 @@ def serve(
         printer.message(f"try: curl --data-binary @line.png {address}/v1/transcriptions")
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         make_server(server, limits).run(sockets=[listener])
-
-
-def adapter_name(path: Path) -> str:
-    """Return the name that clients use for an adapter: that of its run folder."""
-    path = path.resolve()
-    return path.parent.name if path.name == "adapter" else path.name
 
 
 def _is_local(host: str) -> bool:

@@ -173,7 +173,6 @@ def create_app(
 
 
 def _body(media_type: str, schema: dict[str, str]) -> dict[str, Any]:
-    """Describe a body that the route reads itself, within limits."""
     return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
 
 
