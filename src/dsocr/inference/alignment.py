@@ -25,8 +25,6 @@ _GAP = 3.0
 _NO_TEXT = 1.0
 _SPLIT = 6.0
 """Cost of a gap inside a line."""
-_SHARE = 0.5
-"""Share of the cost of a character between right and wrong that falls on skipped text; the rest falls on the line."""
 _WINDOW = 40
 """Characters before and after the place where a line is looked for at first."""
 _REGION = 800
@@ -199,10 +197,9 @@ class _Sequence:
 
     def __init__(self, fits: Sequence[LineFit], text: Text, middle: float) -> None:
         self.fits, self.text = fits, text
-        self.skip = middle * _SHARE
+        self.skip = middle / 2  # half of it falls on skipped text, half on the line
         self.places = np.arange(len(text.characters) + 1)
-        per_line = middle * (1 - _SHARE)
-        self.no_text = [-_NO_TEXT - per_line * max(len(fit.reading), 3) for fit in fits]
+        self.no_text = [-_NO_TEXT - self.skip * max(len(fit.reading), 3) for fit in fits]
 
     def align(self, windows: Windows) -> list[AlignedLine]:
         """Return the best part for each line, with its probability among all alignments."""
@@ -312,7 +309,7 @@ class _Sequence:
         row, column = np.unravel_index(int(scores.argmax()), scores.shape)
         left, right = start + int(lefts[row]), end - int(rights[column])
         now = self.score(number, line) if line.text else self.no_text[number]
-        gain = float(scores[row, column]) - _SPLIT - (now - self.skip * skipped - (_GAP if skipped else 0))
+        gain = float(scores[row, column]) - _SPLIT - (now - self.skip * skipped - _GAP)
         if gain < 0:
             return line
         text = f"{self.text.part(start, left)} {self.text.part(right, end)}".strip()

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, count
 from pathlib import Path
 from typing import Literal
 
@@ -120,6 +119,7 @@ class FoundPages:
         self._out = out and out.resolve()
         self._images: dict[Path, ImageFinder] = {}
         self._layers: set[str] = set()
+        self._ids = UniqueStems()
 
     def add(self, given: Path, root: Path) -> None:
         """Add the pages at `root`, which is `given`, or the folder that it was unpacked to."""
@@ -145,11 +145,11 @@ class FoundPages:
             pages = [replace(page, stamp=_stamp(given)) for page in pages]
         pages = [replace(page, layers=frozenset(self._layers)) for page in pages]
         known = {(page.path, page.number) for page in self.pages}
-        ids = {page.id for page in self.pages}
         for page in pages:
             if (page.path, page.number) not in known:
-                self.pages.append(replace(page, id=_free_id(page, given, ids)))
-                ids.add(self.pages[-1].id)
+                # If an earlier input has the id: the whole path that the user named.
+                whole = ((given.parent if page.path == given else given) / page.id).as_posix()
+                self.pages.append(replace(page, id=self._ids.take_stem(page.id, whole)))
 
     def finish(self, shows: Shows | None) -> None:
         """Drop images that an XML file describes, make names unique, and find the subjects of images."""
@@ -227,15 +227,6 @@ def find_pages(
 
 def _count_texts(path: Path) -> int:
     return sum(not is_blank(line.text) for line in parse_xml_page(path).lines)
-
-
-def _free_id(page: InputPage, given: Path, taken: set[str]) -> str:
-    """Return the page's id; if an earlier input has it, one with the whole path that the user named."""
-    if page.id not in taken:
-        return page.id
-    whole = ((given.parent if page.path == given else given) / page.id).as_posix()
-    candidates = chain([whole], (f"{whole}-{number}" for number in count(2)))
-    return next(candidate for candidate in candidates if candidate not in taken)
 
 
 def _with_shape(page: InputPage, shows: Shows | None) -> InputPage:

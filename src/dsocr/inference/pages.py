@@ -224,7 +224,6 @@ def _is_upside_down(page: PreparedPage, read: Sequence[Prediction], reader: Call
 
 
 def _mean_confidence(read: Iterable[Prediction]) -> float:
-    """Return the mean confidence of lines, 0 without any."""
     confidences = [answer.confidence or 0.0 for answer in read]
     return sum(confidences) / max(len(confidences), 1)
 

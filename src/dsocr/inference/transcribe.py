@@ -91,7 +91,6 @@ class Target:
 
     @staticmethod
     def _files(folder: Path) -> list[str] | None:
-        """Return the files that the cards of transcriptions list."""
         cards = [listed_files(card, _FORMAT) for card in folder.glob(f"{CARD}*.json")]
         return [name for listed in cards for name in listed or ()] or None
 
@@ -611,6 +610,5 @@ def _explain_out_of_memory(run: RunFolder, out: Path, engine: RemoteEngine | Clu
 
 
 def _summary(failed: Sequence[str]) -> str:
-    """Return one message for everything that failed."""
     more = f", and {len(failed) - 1} more failed" if len(failed) > 1 else ""
     return f"{failed[0]}{more}" if failed else ""
