@@ -83,7 +83,7 @@ def sizes(root: Path, index: SourceIndex) -> list[tuple[int, int]]:
     for manifest in index.manifests:
         for page in manifest.pages:
             with Image.open(root / page.file) as opened:
-                assert opened.size == page.size
+                assert opened.size == page.file_size
                 found.append(opened.size)
     return found
 
@@ -104,7 +104,7 @@ def test_a_manifest_is_a_source_like_any_other(archive: Archive, version: int, t
         assert is_manifest(source)
         with open_source(source, tmp_path / "other", LOCAL) as opened:
             assert opened.index is not None
-            assert [page.page.id for page in opened.index.manifests[0].pages] == [
+            assert [page.id for page in opened.index.manifests[0].pages] == [
                 f"{archive.url}/canvas/1",
                 f"{archive.url}/canvas/2",
             ]
@@ -205,7 +205,7 @@ def test_the_quirks_of_canvases(archive: Archive) -> None:
     more = {"structures": ranges, "start": {"id": "{url}/canvas/5", "type": "Canvas"}, "behavior": ["paged"]}
     document = manifest3(*(canvas for canvas, _ in bodies.values()), **more)
     root, index = fetch(archive.add("/m", document), size=600)
-    got = {page.page.id.rpartition("/")[2]: page.size for page in index.manifests[0].pages}
+    got = {page.id.rpartition("/")[2]: page.file_size for page in index.manifests[0].pages}
     missing = {where.rpartition("/")[2]: message for _, where, message in index.skipped}
     for number, (what, (_, expected)) in enumerate(bodies.items(), start=1):
         if isinstance(expected, str):
@@ -302,7 +302,7 @@ def test_collections_are_read_to_their_end_and_each_manifest_once(archive: Archi
         {"id": f"{{url}}/{name}", "type": kind} for name, kind in (("m0", "Manifest"), ("inner", "Collection"))
     ]
     root, index = fetch(archive.add("/top", top))
-    assert [manifest.manifest.label["en"] for manifest in index.manifests] == [
+    assert [manifest.label["en"] for manifest in index.manifests] == [
         ["Box 0"],
         ["Box 1"],
         ["Box 2"],

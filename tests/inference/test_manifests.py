@@ -86,7 +86,7 @@ def test_texts_and_boxes_come_back(archive: Archive, tmp_path: Path, version: in
     root, index = fetch_source(tmp_path / "iiif" / "manifest.json", Path("unused"), replace(LOCAL, size=size))
     assert found_lines(root) == expected
     assert (index.notes, index.skipped) == ((), ())
-    assert index.manifests[0].manifest.attribution == "Архив"
+    assert index.manifests[0].attribution == "Архив"
     options: dict[str, Any] = {"split": "1/0/0", "split_by": "text", "fetch": replace(LOCAL, size=size)}
     dataset = prepare(tmp_path / "iiif" / "manifest.json", tmp_path / "data", **options)
     written_texts = [text for lines in expected.values() for text, *_ in lines]
@@ -254,7 +254,7 @@ def test_texts_go_into_mets_and_come_back(
     for path in (tmp_path / "out").glob("*.xml"):
         (mets_folder / path.name).write_bytes(path.read_bytes())
     root, index = fetch_source(mets_folder / "mets.xml", tmp_path / "again", replace(LOCAL, texts=group))
-    assert [page.page.label for page in index.manifests[0].pages] == [{"none": ["1r"]}, {"none": ["1v"]}]
+    assert [page.label for page in index.manifests[0].pages] == [{"none": ["1r"]}, {"none": ["1v"]}]
     assert found_lines(root) == written
     if place == "file":
         assert root == tmp_path / "again", "files beside a METS file may change, so nothing of them is kept"

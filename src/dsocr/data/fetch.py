@@ -34,8 +34,6 @@ from dsocr.formats.iiif import (
 from dsocr.formats.manifest import (
     INDEX,
     ORIGINAL,
-    FetchedManifest,
-    FetchedPage,
     Manifest,
     ManifestPage,
     SourceIndex,
@@ -248,7 +246,7 @@ class _Fetcher:
             if progress:
                 progress(0, pages)
 
-    def fetch(self, manifests: list[Manifest], progress: ProgressCallback | None) -> list[FetchedManifest]:
+    def fetch(self, manifests: list[Manifest], progress: ProgressCallback | None) -> list[Manifest]:
         """Fetch the pages of all manifests, as many as the limit allows."""
         total, done, fetched = sum(len(manifest.pages) for manifest in manifests), 0, []
         limit = self.options.pages
@@ -269,10 +267,10 @@ class _Fetcher:
                     self.skip(page.id, str(error))
                 if progress:
                     progress(done, min(total, limit))
-            fetched.append(FetchedManifest(replace(manifest, pages=()), tuple(pages)))
+            fetched.append(replace(manifest, pages=tuple(pages)))
         return fetched
 
-    def _fetch_page(self, page: ManifestPage, folder: Path, stem: str, where: str) -> FetchedPage:
+    def _fetch_page(self, page: ManifestPage, folder: Path, stem: str, where: str) -> ManifestPage:
         if page.problem:
             raise WebError(page.problem)
         if page.note:
@@ -290,13 +288,13 @@ class _Fetcher:
                 raise WebError(f"the server sent {sizes[0]} instead of {sizes[1]}")
             path = folder / f"{stem}{_SUFFIXES.get(decoded.format, '.png')}"
             _write_whole(path, content)
-        fetched = FetchedPage(replace(page, annotations=()), path.relative_to(self.root).as_posix(), size)
+        file = path.relative_to(self.root).as_posix()
         if not (folder / f"{stem}.xml").is_file():
             try:
                 self._fetch_lines(page, path, size, where)
             except (WebError, DataError) as error:
                 self.skip(page.id, f"its text: {error}")
-        return fetched
+        return replace(page, annotations=(), file=file, file_size=size)
 
     def _image_content(self, page: ManifestPage) -> tuple[bytes, tuple[int, int] | None]:
         """Return an image file and the size that it should have, asked for as the server understands it."""

@@ -54,7 +54,7 @@ class OpenedSource:
         entry = self.index and self.index.find(relative(page.image, self.path))
         if not entry:
             return page
-        manifest, canvas = entry[0].manifest, entry[1].page
+        manifest, canvas = entry
         row = {"canvas": canvas.id, "label": plain(canvas.label), "manifest": plain(manifest.label) or manifest.id}
         return replace(page, columns={**page.columns, **row, "rights": manifest.rights or manifest.attribution})
 

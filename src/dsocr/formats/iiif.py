@@ -18,16 +18,7 @@ from urllib.parse import urljoin
 from dsocr.document import Line, Outline, Page, Point, ProcessingStep, bounds
 from dsocr.errors import DataError
 from dsocr.formats.format import LARGEST_COORDINATE, Format, stated_size
-from dsocr.formats.manifest import (
-    FetchedPage,
-    ImageService,
-    LanguageMap,
-    Manifest,
-    ManifestPage,
-    Part,
-    index_of_image,
-    plain,
-)
+from dsocr.formats.manifest import ImageService, LanguageMap, Manifest, ManifestPage, Part, index_of_image
 from dsocr.formats.xml import replace_forbidden
 
 CONTEXT = "http://iiif.io/api/presentation/3/context.json"
@@ -463,7 +454,7 @@ def write_annotation_page(pages: Iterable[Page], path: Path, step: ProcessingSte
         indexed = index.find(page.image.relative_to(folder).as_posix())
         if indexed is None or page.size is None:
             raise DataError("is not a page of the manifest that it lies beside", code="iiif-missing", where=page.where)
-        content = {"@context": CONTEXT, **_annotation_page(page, indexed[1].page, page.size, step)}
+        content = {"@context": CONTEXT, **_annotation_page(page, indexed[1], page.size, step)}
         path.write_text(_to_json(content), encoding="utf-8", newline="\n")
 
 
@@ -522,11 +513,10 @@ def write_manifests(folder: Path, files: Sequence[tuple[Path, Path]], suffix: st
     """
     root, index = index_of_image(files[0][0], "iiif")
     written = {image.relative_to(root).as_posix(): path for image, path in files if image.is_relative_to(root)}
-    for fetched in index.manifests:
-        pages = [page for page in fetched.pages if page.file in written]
+    for manifest in index.manifests:
+        pages = [page for page in manifest.pages if page.file in written]
         if not pages:
             continue
-        manifest = fetched.manifest
         content: dict[str, Any] = {"@context": CONTEXT, "id": f"{manifest.id}/dsocr", "type": "Manifest"}
         content["label"] = manifest.label or {"none": [manifest.id]}
         if manifest.rights.startswith("http"):
@@ -538,9 +528,8 @@ def write_manifests(folder: Path, files: Sequence[tuple[Path, Path]], suffix: st
         (folder / below / f"manifest{suffix}.json").write_text(_to_json(content), encoding="utf-8", newline="\n")
 
 
-def _canvas(fetched: FetchedPage, annotations: Path) -> dict[str, Any]:
-    page = fetched.page
-    width, height = page.size or fetched.size
+def _canvas(page: ManifestPage, annotations: Path) -> dict[str, Any]:
+    width, height = page.size or page.file_size
     image: dict[str, Any] = {"id": page.image, "type": "Image"}
     if page.image_size:
         image |= {"width": page.image_size[0], "height": page.image_size[1]}
@@ -564,7 +553,7 @@ def _canvas(fetched: FetchedPage, annotations: Path) -> dict[str, Any]:
     return {
         "id": page.id,
         "type": "Canvas",
-        "label": page.label or {"none": [plain(page.label) or Path(fetched.file).stem]},
+        "label": page.label or {"none": [Path(page.file).stem]},
         "width": width,
         "height": height,
         "items": [

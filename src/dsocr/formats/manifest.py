@@ -48,7 +48,8 @@ class ManifestPage:
     `size` is that of the canvas, and `part` of it shows the image: all, if None. `image` is an address, `image_size`
     the size that the source states; of it, `region` (an Image API region) is shown, turned clockwise by `rotation`.
     `annotations` are annotation pages or their addresses, `texts` addresses of ALTO or PAGE files. `problem` says why
-    there is no image to fetch, and `note` the omitted parts of the page.
+    there is no image to fetch, and `note` the omitted parts of the page. `file` is the image that was fetched, relative
+    to the index, and `file_size` its pixels.
     """
 
     id: str
@@ -64,6 +65,8 @@ class ManifestPage:
     texts: tuple[str, ...] = ()
     problem: str = ""
     note: str = ""
+    file: str = ""
+    file_size: tuple[int, int] = (0, 0)
 
     def shown_part(self, image_size: tuple[int, int]) -> Part:
         """Return the part of the canvas that shows the image."""
@@ -87,33 +90,17 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchedPage:
-    """A page and the image file fetched for it, relative to the index; the file's size is in pixels."""
-
-    page: ManifestPage
-    file: str
-    size: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedManifest:
-    """A manifest without its pages, and the fetched parts of them."""
-
-    manifest: Manifest
-    pages: tuple[FetchedPage, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SourceIndex:
-    """The index of a fetched source. `skipped` are reason, place and message of unfetched items.
+    """The index of a fetched source: its manifests with the fetched pages.
 
-    `files` are the other files of its folder with their SHA-256; empty if they are not its own.
+    `skipped` are reason, place and message of unfetched items. `files` are the other files of its folder with their
+    SHA-256; empty if they are not its own.
     """
 
     source: str
     kind: Literal["iiif", "mets"]
     fetched: str
-    manifests: tuple[FetchedManifest, ...]
+    manifests: tuple[Manifest, ...]
     skipped: tuple[tuple[str, str, str], ...] = ()
     notes: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
@@ -122,20 +109,17 @@ class SourceIndex:
         """Return the content of the index file."""
         return json.dumps({"format": "dsocr-source", **asdict(self)}, ensure_ascii=False, indent=1) + "\n"
 
-    def find(self, file: str) -> tuple[FetchedManifest, FetchedPage] | None:
+    def find(self, file: str) -> tuple[Manifest, ManifestPage] | None:
         """Return the page whose image is this file."""
-        for fetched in self.manifests:
-            for page in fetched.pages:
-                if page.file == file:
-                    return fetched, page
-        return None
+        pages = ((manifest, page) for manifest in self.manifests for page in manifest.pages)
+        return next((pair for pair in pages if pair[1].file == file), None)
 
     @property
     def rights(self) -> list[dict[str, str]]:
         """Id, label, rights and attribution of each manifest, for a card."""
-        manifests = [fetched.manifest for fetched in self.manifests]
         rows = (
-            {"id": m.id, "label": plain(m.label), "rights": m.rights, "attribution": m.attribution} for m in manifests
+            {"id": m.id, "label": plain(m.label), "rights": m.rights, "attribution": m.attribution}
+            for m in self.manifests
         )
         return [{name: value for name, value in row.items() if value} for row in rows]
 
@@ -163,8 +147,6 @@ def index_of_image(image: Path, kind: str) -> tuple[Path, SourceIndex]:
         index = read_index(folder)
         if index is not None and index.kind == kind:
             return folder, index
-    message = f"is not a page of {'an IIIF manifest' if kind == 'iiif' else 'a METS file'}"
-    hint = "give the manifest itself as the input" if kind == "iiif" else "give the METS file itself as the input"
-    raise DataError(
-        message, code=f"{kind}-missing", where=image.name, hint=f"{hint}, or another {option('format', ...)}"
-    )
+    name = "IIIF manifest" if kind == "iiif" else "METS file"
+    hint = f"give the {name} itself as the input, or another {option('format', ...)}"
+    raise DataError(f"is not a page of a {name}", code=f"{kind}-missing", where=image.name, hint=hint)

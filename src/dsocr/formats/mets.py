@@ -42,16 +42,13 @@ def parse_mets(raw: bytes, address: str, *, images: str = "", texts: str = "") -
         if group.upper() not in groups:
             hint = f"its groups are {', '.join(groups)}"
             raise DataError(f"METS has no file group {group}", code="file-group-missing", where=address, hint=hint)
-    divs = list(root.iter("{*}div"))
-    parsed = []
-    for number, div in enumerate(divs):
+    pages = []
+    for number, div in enumerate(root.iter("{*}div")):
         ids = _file_ids(div)
-        if ids and not any(_file_ids(other) for other in div.iterdescendants("{*}div")):
+        is_logical = any(structure.get("TYPE") == "LOGICAL" for structure in div.iterancestors("{*}structMap"))
+        if ids and not is_logical and not any(_file_ids(other) for other in div.iterdescendants("{*}div")):
             listed = [files[id_] for id_ in ids if id_ in files]
-            parsed.append(_parse_page(div, div.get("ID") or f"div-{number}", listed, images.upper(), texts.upper()))
-    logical_maps = (structure for structure in root.iter("{*}structMap") if structure.get("TYPE") == "LOGICAL")
-    logical = {id(div) for structure in logical_maps for div in structure.iter()}
-    pages = [page for page, div in parsed if id(div) not in logical]
+            pages.append(_parse_page(div, div.get("ID") or f"div-{number}", listed, images.upper(), texts.upper()))
     if not pages:
         raise DataError("METS names no pages with files", code="mets-empty", where=address)
     title = _text_of(root, "title") or root.get("LABEL", "")
@@ -81,29 +78,25 @@ def _text_of(root: etree._Element, *names: str) -> str:
 
 def _parse_page(
     div: etree._Element, id_: str, files: Sequence[etree._Element], images: str, texts: str
-) -> tuple[ManifestPage, etree._Element]:
+) -> ManifestPage:
     shown = [file for file in files if _kind(file) == "image" and images in ("", _group(file))]
     written = [file for file in files if _kind(file) == "text" and texts in ("", _group(file))]
     image = min(shown, key=lambda file: _rank(_group(file), _IMAGE_GROUPS), default=None)
     text = min(written, key=lambda file: _rank(_group(file), _TEXT_GROUPS), default=None)
     label = div.get("ORDERLABEL") or div.get("LABEL") or div.get("ORDER") or ""
-    page = ManifestPage(
+    return ManifestPage(
         id_,
         {"none": [label]} if label else {},
         image="" if image is None else _address(image),
         texts=() if text is None else (_address(text),),
         problem="" if image is not None else f"no image file in the file group {images}".rstrip(),
     )
-    return page, div
 
 
-def _rank(group: str, names: Sequence[str]) -> int:
-    """Return how early a group is in a list of names, exactly or in part; small images come last."""
-    if any(name in group for name in _SMALL_GROUPS):
-        return 2 * len(names) + 1
-    exact = [place for place, name in enumerate(names) if name == group]
-    partial_ = [len(names) + place for place, name in enumerate(names) if name in group]
-    return min([*exact, *partial_], default=2 * len(names))
+def _rank(group: str, names: Sequence[str]) -> tuple[bool, bool, int]:
+    """Return a key that sorts groups as a list of names, those named in part after the others, small images last."""
+    place = next((place for place, name in enumerate(names) if name in group), len(names))
+    return any(name in group for name in _SMALL_GROUPS), group not in names, place
 
 
 def _address(file: etree._Element) -> str:
@@ -127,7 +120,7 @@ def write_mets(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str, *,
     """
     root, index = index_of_image(files[0][0], "mets")
     written = {image.relative_to(root).as_posix(): path for image, path in files if image.is_relative_to(root)}
-    paths = {page.page.id: written[page.file] for page in index.manifests[0].pages if page.file in written}
+    paths = {page.id: written[page.file] for page in index.manifests[0].pages if page.file in written}
     tree = XmlTree((root / ORIGINAL).read_bytes())
     section = next(tree.iter("fileSec"), None)
     if section is None:
@@ -147,23 +140,18 @@ def write_mets(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str, *,
     (folder / f"mets{suffix}.xml").write_bytes(tree.content())
 
 
-FORMATS = (
+FORMATS = tuple(
     Format(
-        name="mets",
-        title="METS with ALTO",
-        write_pages=write_alto_pages,
-        write_index=partial(write_mets, use="DSOCR-ALTO", kind="text/xml"),
+        name=name,
+        title=title,
+        write_pages=write_pages,
+        write_index=partial(write_mets, use=use, kind=kind),
         suffix=".xml",
         one_page_per_file=True,
         require_original=lambda path, image: index_of_image(image or path, "mets"),
-    ),
-    Format(
-        name="mets-page",
-        title="METS with PAGE",
-        write_pages=write_page_files,
-        write_index=partial(write_mets, use="DSOCR-PAGE", kind="application/vnd.prima.page+xml"),
-        suffix=".xml",
-        one_page_per_file=True,
-        require_original=lambda path, image: index_of_image(image or path, "mets"),
-    ),
+    )
+    for name, title, write_pages, use, kind in (
+        ("mets", "METS with ALTO", write_alto_pages, "DSOCR-ALTO", "text/xml"),
+        ("mets-page", "METS with PAGE", write_page_files, "DSOCR-PAGE", "application/vnd.prima.page+xml"),
+    )
 )
