@@ -22,10 +22,20 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
 
-from dsocr.document import Item, Line, Note, Outline, Page, Point, Region, Skipped, SkipReason, bounds
+from dsocr.document import Item, Line, Note, Outline, Page, Region, Skipped, SkipReason, bounds
 from dsocr.errors import DataError
-from dsocr.formats.format import LARGEST_COORDINATE, Columns, Format, SourceFile, read_files, source_files, stated_size
+from dsocr.formats.format import (
+    Columns,
+    Format,
+    SourceFile,
+    outlined_page,
+    read_files,
+    round_points,
+    source_files,
+    stated_size,
+)
 from dsocr.formats.tables import USUAL_NAMES
+from dsocr.formats.xml import summarize
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import head, read_json, writable
 from dsocr.io.files import list_files
@@ -52,16 +62,30 @@ def _read_coco_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     """
     text_names = (columns["text"],) if "text" in columns else _COCO_TEXTS
     data = read_json(file.path)
-    entries, annotations = _list(data, "images"), _list(data, "annotations")
-    categories = _dicts(data.get("categories")) if isinstance(data, dict) else []
-    types = {str(category.get("id")): str(category.get("name", "")) for category in categories}
-    items = list(_read_images(file, entries, annotations, text_names, types))
+    if not isinstance(data, dict) or not all(isinstance(data.get(key), list) for key in ("images", "annotations")):
+        raise DataError("it has no lists of images and annotations", code="annotation-invalid")
+    types = {str(category.get("id")): str(category.get("name", "")) for category in _dicts(data.get("categories"))}
+    items: list[Item] = []
+    by_image: dict[str, list[Line | Skipped]] = defaultdict(list)
+    for number, annotation in enumerate(data["annotations"], start=1):
+        if isinstance(annotation, dict) and "image_id" in annotation:
+            by_image[str(annotation["image_id"])].append(_read_annotation(file, annotation, text_names, types))
+        else:
+            items.append(Skipped(SkipReason.BAD_SOURCE, f"{file.where}#{number}", "the annotation names no image"))
+    for number, entry in enumerate(data["images"], start=1):
+        if isinstance(entry, dict) and "id" in entry:
+            items += _read_image(file, entry, by_image.pop(str(entry["id"]), []))
+        else:
+            items.append(Skipped(SkipReason.BAD_SOURCE, f"{file.where}#{number}", "the image has no id"))
+    for image_id, orphans in by_image.items():
+        message = f"no image has the id {image_id!r}, or an earlier one has it too"
+        items += (Skipped(SkipReason.NO_IMAGE, orphan.where, message) for orphan in orphans)
     claims: dict[Path, set[str]] = defaultdict(set)
     for page in items:
         if isinstance(page, Page):
             claims[page.image].add(page.where)
     yield from _arrange((_require_own(item, claims) for item in items), file.where)
-    read = [list(_texts(annotation, text_names).items()) for annotation in _dicts(annotations)]
+    read = [list(_texts(annotation, text_names).items()) for annotation in _dicts(data["annotations"])]
     unread = Counter(name for (_, text), *others in filter(None, read) for name, other in others if other != text)
     for name, count in unread.items():
         message = f"{count} annotations also have another text in {name}, which column text={name} reads instead"
@@ -75,80 +99,34 @@ def _texts(annotation: Mapping[str, Any], names: Sequence[str]) -> dict[str, str
     return {name: text for name in names if isinstance(text := values.get(name), str) and text.strip()}
 
 
-def _read_images(
-    file: SourceFile, entries: list[object], annotations: list[object], text_names: Sequence[str], types: Columns
-) -> Iterator[Item]:
-    by_image: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for number, annotation in enumerate(annotations, start=1):
-        if isinstance(annotation, dict) and "image_id" in annotation:
-            by_image[str(annotation["image_id"])].append(annotation)
-        else:
-            yield Skipped(SkipReason.BAD_SOURCE, f"{file.where}#{number}", "the annotation names no image")
-    for number, entry in enumerate(entries, start=1):
-        if isinstance(entry, dict) and "id" in entry:
-            yield from _read_image(file, entry, by_image.pop(str(entry["id"]), []), text_names, types)
-        else:
-            yield Skipped(SkipReason.BAD_SOURCE, f"{file.where}#{number}", "the image has no id")
-    for image_id, orphans in by_image.items():
-        message = f"no image has the id {image_id!r}, or an earlier one has it too"
-        yield from (Skipped(SkipReason.NO_IMAGE, _place(file, annotation), message) for annotation in orphans)
+def _read_annotation(
+    file: SourceFile, annotation: Mapping[str, Any], text_names: Sequence[str], types: Columns
+) -> Line | Skipped:
+    """Return an annotation as a line, which is a region of the type that its category is."""
+    id_ = writable(annotation.get("id", "?"))
+    where = f"{file.where}#{id_}"
+    text = next(iter(_texts(annotation, text_names).values()), "")
+    kind = types.get(str(annotation.get("category_id")), "")
+    try:
+        return Line(text, where, _shape_outline(annotation), Region(id_, kind=kind) if kind else None)
+    except DataError as error:
+        return Skipped(SkipReason.BAD_SOURCE, where, error.message)
 
 
-def _list(data: object, key: str) -> list[object]:
-    values = data.get(key) if isinstance(data, dict) else None
-    if not isinstance(values, list):
-        raise DataError(f"it has no list of {key}", code="annotation-invalid")
-    return values
-
-
-def _place(file: SourceFile, annotation: Mapping[str, Any]) -> str:
-    return f"{file.where}#{writable(annotation.get('id', '?'))}"
-
-
-def _read_image(
-    file: SourceFile,
-    entry: Mapping[str, Any],
-    annotations: list[dict[str, Any]],
-    text_names: Sequence[str],
-    types: Mapping[str, str],
-) -> Iterator[Item]:
+def _read_image(file: SourceFile, entry: Mapping[str, Any], lines: Sequence[Line | Skipped]) -> Iterable[Item]:
     name = str(entry.get("file_name", ""))
     where = f"{file.where}#{writable(name)}"
-    if not annotations:
-        yield Skipped(SkipReason.NO_TRANSCRIPTION, where, "nothing on the image is annotated")
-        return
-    page = file.find_page(name, where, size=stated_size(entry.get("width"), entry.get("height")), split=file.split)
-    if isinstance(page, Skipped):
-        yield page
-        return
-    lines, skipped = [], []
-    for annotation in annotations:
-        text = next(iter(_texts(annotation, text_names).values()), "")
-        line = Line(text, _place(file, annotation), region=_region(annotation, types))
-        try:
-            line = replace(line, outline=_shape_outline(annotation))
-            fault = Skipped(SkipReason.NO_OUTLINE, line.where, "the annotation has neither a polygon nor a box")
-        except DataError as error:
-            fault = Skipped(SkipReason.BAD_SOURCE, line.where, error.message)
-        if text and line.outline is None:
-            yield fault
-            skipped.append(line)
-        else:
-            lines.append(line)
-    yield replace(page, lines=tuple(lines), page=page.name, skipped=tuple(skipped))
-
-
-def _region(annotation: Mapping[str, Any], types: Mapping[str, str]) -> Region | None:
-    """Return the annotation as a region of the type that its category is."""
-    kind = types.get(str(annotation.get("category_id")), "")
-    return Region(writable(annotation.get("id", "?")), kind=kind) if kind else None
+    if not lines:
+        return [Skipped(SkipReason.NO_TRANSCRIPTION, where, "nothing on the image is annotated")]
+    size = stated_size(entry.get("width"), entry.get("height"))
+    return outlined_page(file.find_page(name, where, size=size, split=file.split), lines)
 
 
 def _shape_outline(annotation: Mapping[str, Any]) -> Outline | None:
     """Return the polygon; a box around several parts; the box if the shape is a mask or missing."""
     parts = annotation.get("segmentation")
     if isinstance(parts, list) and parts:
-        polygons = [_points(part) for part in (parts if isinstance(parts[0], list) else [parts])]
+        polygons = [round_points(_pairs(part)) for part in (parts if isinstance(parts[0], list) else [parts])]
         polygons = [polygon for polygon in polygons if len(polygon) >= 3]
         if len(polygons) == 1:
             return Outline.of_polygon(polygons[0])
@@ -157,16 +135,13 @@ def _shape_outline(annotation: Mapping[str, Any]) -> Outline | None:
     box = annotation.get("bbox")
     if not isinstance(box, list) or len(box) != 4:
         return None
-    (left, top), (width, height) = _points(box)
+    (left, top), (width, height) = round_points(_pairs(box))
     return Outline((left, top, left + width, top + height))
 
 
-def _points(numbers: object) -> tuple[Point, ...]:
-    """Round points written as one row of numbers."""
-    if not isinstance(numbers, list) or len(numbers) % 2:
-        raise DataError("the coordinates are not a list of pairs", code="coordinates-invalid")
-    rounded = [round(_number(number, LARGEST_COORDINATE)) for number in numbers]
-    return tuple(zip(rounded[::2], rounded[1::2], strict=True))
+def _pairs(numbers: Any) -> Iterator[tuple[float, float]]:
+    """Yield points written as one row of numbers."""
+    yield from zip(numbers[::2], numbers[1::2], strict=True)
 
 
 def _require_own(item: ItemT, claims: Mapping[Path, set[str]]) -> ItemT | Skipped:
@@ -183,35 +158,29 @@ def _arrange(items: Iterable[Item], where: str) -> Iterator[Item]:
     items = list(items)
     lines = [line for item in items if isinstance(item, Page) for line in item.lines]
     written = {line.region.kind for line in lines if line.region and line.text.strip()}
-    without = Counter(line.region.kind for line in lines if written and line.region and line.region.kind not in written)
-    changed, of_words, repeated = [], [], []
+    notes: list[tuple[str, str]] = []
     for item in items:
         if not isinstance(item, Page):
             yield item
             continue
         kept = []
         for line in item.lines:
-            if line.region and line.region.kind in without:
+            if written and line.region and line.region.kind not in written:
+                message = f"are of the type {line.region.kind}, of which nothing has a text"
+                notes.append((message, line.where))
                 yield Skipped(SkipReason.NO_TEXT, line.where, f"nothing of the type {line.region.kind} has a text")
             else:
                 kept.append(line)
         ordered = _sort_lines(kept)
-        repeated += _repeated(kept)
-        changed += [item.where] if [line.where for line in ordered] != [line.where for line in kept] else []
-        of_words += [item.where] if any(line.row is not None for line in ordered) else []
+        message = "are given as a whole and in parts, so pages have both; choose regions of one type"
+        notes += [(message, where) for where in _repeated(kept)]
+        message = "are sorted by their places, because the file states no reading order"
+        notes += [(message, line.where) for line, old in zip(ordered, kept, strict=True) if line.where != old.where]
+        message = "are words, and a page has those of a row in one line"
+        notes += [(message, line.where) for line in ordered if line.row is not None]
         if kept:
             yield replace(item, lines=tuple(ordered))
-    for kind, count in without.items():
-        yield Note(f"{where}: none of the {count} annotations of the type {kind} has a text")
-    if repeated:
-        message = "lines are given as a whole and in parts, so pages have both; choose regions of one type"
-        yield Note(f"{where}: {message} ({len(repeated)} lines, first {repeated[0]})")
-    if changed:
-        message = "the file states no reading order, so lines are sorted by their places"
-        yield Note(f"{where}: {message} ({len(changed)} pages, first {changed[0]})")
-    if of_words:
-        message = "the lines are words, and a page has those of a row in one line"
-        yield Note(f"{where}: {message} ({len(of_words)} pages, first {of_words[0]})")
+    yield from (Note(f"{where}: {message}") for message in summarize(notes))
 
 
 def _repeated(lines: Sequence[Line]) -> list[str]:
@@ -249,8 +218,6 @@ _IMAGE_NAMES = ("image", "ocr", "captioning", "img")
 _TEXT_NAMES = (*USUAL_NAMES["text"], "caption")
 _UPLOAD_PREFIX = re.compile(r"^[0-9a-f]{8}-")
 """Prefix that Label Studio adds to the name of an uploaded file."""
-_LARGEST_PERCENTAGE = 1_000.0
-"""Coordinates are percentages of the image's sides; anything larger is on no image."""
 _WITHOUT_SHAPE = frozenset({"labels", "choices", "rating", "number", "taxonomy", "pairwise", "datetime", "relation"})
 
 
@@ -362,7 +329,7 @@ def _widen(row: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
         raise DataError(message, code="annotation-invalid")
     name, text = next(iter(texts.items()))
     result = {"type": "textarea", "from_name": name, "value": {"text": text}}
-    return {**row, "id": row.get("annotation_id"), "completed_by": row.get("annotator"), "result": [result]}
+    return {**row, "id": row.get("annotation_id"), "result": [result]}
 
 
 def _images(task: Mapping[str, Any], columns: Columns) -> dict[str, list[str]]:
@@ -413,11 +380,8 @@ def _stored_name(name: str) -> str:
 
 def _read_task(export: _Export, task: Mapping[str, Any], where: str) -> Iterator[Item]:
     images = _images(task, export.columns)
-    pages = {name: export.pages[name] for names in images.values() for name in names}
-    if not any(isinstance(page, Page) for page in pages.values()):
-        missing = [page for page in pages.values() if isinstance(page, Skipped)]
-        none = Skipped(SkipReason.NO_IMAGE, where, "the task names no image")
-        yield from (replace(page, where=where) for page in missing or [none])
+    if not images:
+        yield Skipped(SkipReason.NO_IMAGE, where, "the task names no image")
         return
     annotation, skipped = _choose_annotation(task, where)
     results: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -430,18 +394,19 @@ def _read_task(export: _Export, task: Mapping[str, Any], where: str) -> Iterator
             place = f"{where}#{writable(result.get('id'))}"
             astray[place] = Skipped(SkipReason.BAD_SOURCE, place, error.message)
     yield from [*skipped, *astray.values()]
-    for name, page in pages.items() if annotation else ():
-        place = where if len(pages) == 1 else f"{where}#{writable(PurePosixPath(name).name)}"
-        if isinstance(page, Skipped) or (astray and not results[name]):
-            yield from [replace(page, where=place)] if isinstance(page, Skipped) and results[name] else []
-            continue
-        items = _read_regions(export, results[name], where, place)
-        faults = [item for item in items if isinstance(item, Skipped)]
-        yield from faults
-        if lines := tuple(item for item in items if isinstance(item, Line)):
-            unusable = tuple(Line("", item.where) for item in [*faults, *astray.values()] if item.reason.is_fault)
+    named = list(dict.fromkeys(name for names in images.values() for name in names))
+    for name in named if annotation else ():
+        place = where if len(named) == 1 else f"{where}#{writable(PurePosixPath(name).name)}"
+        page, items = export.pages[name], _read_regions(export, results[name], where)
+        if not items:
+            yield from [] if astray else [Skipped(SkipReason.NO_TRANSCRIPTION, place, "nothing on it is annotated")]
+        elif isinstance(page, Skipped):
+            yield replace(page, where=place)
+        else:
             size = next((size for result in results[name] if (size := _size(result))), None)
-            yield replace(page, lines=lines, size=size, page=page.name, where=place, skipped=unusable)
+            page = replace(page, size=size, where=place, skipped=tuple(Line("", place) for place in astray))
+            is_whole = len(items) == 1 and isinstance(items[0], Line)
+            yield from [replace(page, lines=items, page=page.name)] if is_whole else outlined_page(page, items)
 
 
 def _choose_annotation(task: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], list[Skipped]]:
@@ -458,34 +423,18 @@ def _choose_annotation(task: Mapping[str, Any], where: str) -> tuple[Mapping[str
     why = "the ground truth" if chosen.get("ground_truth") else "newer"
     for other in kept:
         if other is not chosen:
-            message = f"annotation {_signed(other)} is not read: {_signed(chosen)} is {why}"
+            message = f"annotation {writable(other.get('id'))} is not read: {writable(chosen.get('id'))} is {why}"
             skipped.append(Skipped(SkipReason.SUPERSEDED, where, message))
     return chosen, skipped
 
 
-def _signed(annotation: Mapping[str, Any]) -> str:
-    """Return the id of an annotation and its annotator."""
-    by = annotation.get("completed_by")
-    name = by.get("email", by.get("id")) if isinstance(by, dict) else by
-    return writable(annotation.get("id")) + (f" by {writable(name)}" if name else "")
-
-
-def _read_regions(export: _Export, results: Sequence[dict[str, Any]], where: str, image: str) -> list[Line | Skipped]:
+def _read_regions(export: _Export, results: Sequence[dict[str, Any]], where: str) -> tuple[Line | Skipped, ...]:
     """Return a line for each region of an image; a text without a region is the whole image's."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for number, item in enumerate(results):
         groups[str(item.get("id", number))].append(item)
     read = (_read_region(export, items, f"{where}#{writable(id_)}") for id_, items in groups.items())
-    lines = [line for line in read if line is not None]
-    if not lines:
-        return [Skipped(SkipReason.NO_TRANSCRIPTION, image, "nothing on the image is annotated")]
-    if len(lines) == 1:
-        return lines
-    message = "the text belongs to no region, and is not the only one"
-    return [
-        Skipped(SkipReason.NO_OUTLINE, line.where, message) if isinstance(line, Line) and line.outline is None else line
-        for line in lines
-    ]
+    return tuple(line for line in read if line is not None)
 
 
 def _read_region(export: _Export, items: Sequence[Mapping[str, Any]], where: str) -> Line | Skipped | None:
@@ -551,32 +500,27 @@ def _region_outline(item: Mapping[str, Any]) -> Outline | None:
         message = "the image was turned in Label Studio: turn the file itself, and annotate that"
         raise DataError(message, code="image-rotated")
     across, down = size[0] / 100, size[1] / 100
-    if "points" in value:
-        points = value["points"]
-        if (
-            not isinstance(points, list)
-            or len(points) < 3
-            or not all(isinstance(point, list) and len(point) == 2 for point in points)
-        ):
-            raise DataError("its polygon is no list of three points or more", code="annotation-invalid")
-        return Outline.of_polygon(tuple((round(_number(x) * across), round(_number(y) * down)) for x, y in points))
-    left, top, width, height = (_number(value[name]) for name in ("x", "y", "width", "height"))
-    angle = math.radians(_number(value.get("rotation") or 0))
-    # The rotation is clockwise about the upper left corner, and in pixels: percentages across and down differ.
-    pixels = tuple(
-        (
-            round(left * across + x * across * math.cos(angle) - y * down * math.sin(angle)),
-            round(top * down + x * across * math.sin(angle) + y * down * math.cos(angle)),
+
+    def corners() -> Iterator[tuple[float, float]]:
+        if "points" in value:
+            yield from ((x * across, y * down) for x, y in value["points"])
+            return
+        # The rotation is clockwise about the upper left corner, and in pixels: percentages across and down differ.
+        left, top, width, height = (
+            value["x"] * across,
+            value["y"] * down,
+            value["width"] * across,
+            value["height"] * down,
         )
-        for x, y in ((0.0, 0.0), (width, 0.0), (width, height), (0.0, height))
-    )
-    return Outline.of_polygon(pixels) if angle else Outline((*pixels[0], *pixels[2]))
+        for x, y in ((0.0, 0.0), (width, 0.0), (width, height), (0.0, height)):
+            angle = math.radians(value.get("rotation") or 0)
+            yield left + x * math.cos(angle) - y * math.sin(angle), top + x * math.sin(angle) + y * math.cos(angle)
 
-
-def _number(value: object, largest: float = _LARGEST_PERCENTAGE) -> float:
-    if not isinstance(value, int | float) or not abs(value) <= largest:  # NaN is within no bound
-        raise DataError(f"a coordinate is no number on an image: {str(value)[:40]!r}", code="coordinates-invalid")
-    return float(value)
+    points = round_points(corners())
+    if len(points) < 3:
+        raise DataError("its polygon is no list of three points or more", code="annotation-invalid")
+    is_box = "points" not in value and not value.get("rotation")
+    return Outline((*points[0], *points[2])) if is_box else Outline.of_polygon(points)
 
 
 def _dicts(values: object) -> list[dict[str, Any]]:

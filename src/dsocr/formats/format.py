@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
-from dsocr.document import Item, Line, Page, ProcessingStep, Skipped, SkipReason, Split, Unit
+from dsocr.document import Item, Line, Page, Point, ProcessingStep, Skipped, SkipReason, Split, Unit
 from dsocr.errors import DataError, not_installed
 from dsocr.images import (
     IMAGE_SUFFIXES,
@@ -225,6 +225,37 @@ class SourceFile:
         except DataError as error:
             return Skipped(SkipReason.NO_IMAGE, where, error.message)
         return Page(path, relative(path.with_suffix(""), self.root), where, tuple(lines), **details)
+
+
+def outlined_page(page: Page | Skipped, items: Iterable[Line | Skipped]) -> Iterator[Item]:
+    """Yield a page with its lines, after the skipped ones, which those with a text and without an outline are, too."""
+    if isinstance(page, Skipped):
+        yield page
+        return
+    lines, skipped = [], list(page.skipped)
+    for item in items:
+        if isinstance(item, Line) and (item.outline or not item.text):
+            lines.append(item)
+        elif isinstance(item, Line):
+            message = "the text has no polygon and no box with valid coordinates"
+            yield Skipped(SkipReason.NO_OUTLINE, item.where, message)
+            skipped.append(item)
+        else:
+            yield item
+            skipped.append(Line("", item.where))
+    yield replace(page, lines=tuple(lines), page=page.name, skipped=tuple(skipped))
+
+
+def round_points(points: Iterable[tuple[float, float]]) -> tuple[Point, ...]:
+    """Round points of JSON; an iterator's errors are caught, too. Raises DataError for what can be on no image."""
+    try:
+        rounded = tuple((round(x), round(y)) for x, y in points)
+        if far := [number for point in rounded for number in point if abs(number) > LARGEST_COORDINATE]:
+            raise ValueError(f"{far[0]} is on no image")
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        message = f"its coordinates are not pairs of numbers on an image: {error}"
+        raise DataError(message, code="coordinates-invalid") from error
+    return rounded
 
 
 def source_files(source: Path, suffixes: Collection[str]) -> list[Path]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from dsocr.document import format_points
 from dsocr.errors import DataError
 from dsocr.formats.delimited import is_image
-from dsocr.formats.format import LARGEST_COORDINATE
+from dsocr.formats.format import round_points
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import head, parse_json
 from dsocr.io.files import parse_split
@@ -86,9 +86,7 @@ def page_lines(cell: str, place: object) -> Iterator[tuple[str, dict[str, str]]]
         yield str(place), {"2": "", "polygon": ""}
     for number, line in enumerate(lines if isinstance(lines, list) else [lines], start=1):
         try:
-            text, points = str(line["transcription"]), [(round(x), round(y)) for x, y in line["points"]]
-            if max(abs(number) for point in points for number in point) > LARGEST_COORDINATE:
-                raise ValueError("a coordinate is on no image")
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            text, points = str(line["transcription"]), round_points(line["points"])
+        except (KeyError, TypeError) as error:
             raise DataError(f"its item {number} has no transcription and points", code="annotation-invalid") from error
         yield f"{place}#{number}", {"2": "" if text in _ILLEGIBLE else text, "polygon": format_points(points)}

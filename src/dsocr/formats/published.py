@@ -19,7 +19,6 @@ evaluation is the test split; a validation split was never published, so papers 
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -36,6 +35,7 @@ from dsocr.formats.format import (
     compose_name,
     divide_variant,
     fold_name,
+    outlined_page,
     read_files,
 )
 from dsocr.formats.xml import find_xml, integer_attribute, parse_xml, source_line
@@ -186,17 +186,7 @@ def _read_rimes_file(file: SourceFile) -> Iterator[Item]:
     split = Split.TEST if "eval" in file.path.stem.lower() else split_of_name(file.path.stem)
     for element in list(parse_xml(file.path).iter("{*}SinglePage")):
         page = file.find_page(element.get("FileName") or "", f"{file.where}:{source_line(element)}", split=split)
-        if isinstance(page, Skipped):
-            yield page
-            continue
-        lines, skipped = [], []
-        for line in _rimes_lines(element, file):
-            if line.outline is None and line.text:
-                yield Skipped(SkipReason.NO_OUTLINE, line.where, "the line has no box on an image")
-                skipped.append(line)
-            else:
-                lines.append(line)
-        yield replace(page, lines=tuple(lines), page=page.name, skipped=tuple(skipped))
+        yield from outlined_page(page, _rimes_lines(element, file))
 
 
 def _rimes_lines(page: etree._Element, file: SourceFile) -> Iterator[Line]:
