@@ -12,7 +12,7 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -80,11 +80,7 @@ def _read_coco_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     for image_id, orphans in by_image.items():
         message = f"no image has the id {image_id!r}, or an earlier one has it too"
         items += (Skipped(SkipReason.NO_IMAGE, orphan.where, message) for orphan in orphans)
-    claims: dict[Path, set[str]] = defaultdict(set)
-    for page in items:
-        if isinstance(page, Page):
-            claims[page.image].add(page.where)
-    yield from _arrange((_require_own(item, claims) for item in items), file.where)
+    yield from _arrange(_require_own(items), file.where)
     read = [list(_texts(annotation, text_names).items()) for annotation in _dicts(data["annotations"])]
     unread = Counter(name for (_, text), *others in filter(None, read) for name, other in others if other != text)
     for name, count in unread.items():
@@ -144,18 +140,25 @@ def _pairs(numbers: Any) -> Iterator[tuple[float, float]]:
     yield from zip(numbers[::2], numbers[1::2], strict=True)
 
 
-def _require_own(item: ItemT, claims: Mapping[Path, set[str]]) -> ItemT | Skipped:
-    """Return the item, but skip a page whose image file several images of the source could be."""
-    if not isinstance(item, Page) or len(claims[item.image]) < 2:
-        return item
-    listed = ", ".join(sorted(claims[item.image]))[:200]
-    message = f"several images could be {item.image.name}; keep their names and folders: {listed}"
-    return Skipped(SkipReason.NO_IMAGE, item.where, message)
+def _require_own(items: Collection[ItemT]) -> list[ItemT | Skipped]:
+    """Return the items, but skip the pages whose image file several images of the source could be."""
+    claims: dict[Path, set[str]] = defaultdict(set)
+    for item in items:
+        if isinstance(item, Page):
+            claims[item.image].add(item.where)
+    kept: list[ItemT | Skipped] = []
+    for item in items:
+        if isinstance(item, Page) and len(claims[item.image]) > 1:
+            listed = ", ".join(sorted(claims[item.image]))[:200]
+            message = f"several images could be {item.image.name}; keep their names and folders: {listed}"
+            kept.append(Skipped(SkipReason.NO_IMAGE, item.where, message))
+        else:
+            kept.append(item)
+    return kept
 
 
-def _arrange(items: Iterable[Item], where: str) -> Iterator[Item]:
+def _arrange(items: Sequence[Item], where: str) -> Iterator[Item]:
     """Yield the items of a file with the lines of its pages in reading order, and without types that have no texts."""
-    items = list(items)
     lines = [line for item in items if isinstance(item, Page) for line in item.lines]
     written = {line.region.kind for line in lines if line.region and line.text.strip()}
     notes: list[tuple[str, str]] = []
@@ -279,10 +282,7 @@ def _read_export(file: SourceFile, columns: Columns) -> Iterator[Item]:
     references = [name for task in tasks.values() for names in _images(task, columns).values() for name in names]
     export = _Export(columns, fields, _find_pages(file, references))
     for where, task in tasks.items():
-        items += (
-            replace(item, split=file.split) if isinstance(item, Page) else item
-            for item in _read_task(export, task, where)
-        )
+        items += _read_task(export, task, where)
     yield from _arrange(items, file.where)
     for target, names in fields.items():
         with suppress(DataError):
@@ -352,7 +352,6 @@ def _find_pages(file: SourceFile, references: Iterable[str]) -> dict[str, Page |
     for path in list_files(file.root, IMAGE_SUFFIXES):
         stored[_stored_name(path.name)].add(path.name)
     pages: dict[str, Page | Skipped] = {}
-    claims: dict[Path, set[str]] = defaultdict(set)
     for reference in dict.fromkeys(references):
         try:
             parts = urlsplit(reference.replace("\\", "/"))
@@ -363,14 +362,12 @@ def _find_pages(file: SourceFile, references: Iterable[str]) -> dict[str, Page |
         plain = _UPLOAD_PREFIX.sub("", address.name)
         names = [f"{address.parent.name}/{address.name}".lstrip("/"), address.name, plain]
         names += stored[_stored_name(plain)] if len(stored[_stored_name(plain)]) == 1 else ()
-        tried = [file.find_page(name, "") for name in names]
+        tried = [file.find_page(name, str(address), split=file.split) for name in names]
         page = next((page for page in tried if isinstance(page, Page)), tried[2])
-        if isinstance(page, Page):
-            claims[page.image].add(str(address))
-        else:
+        if isinstance(page, Skipped):
             page = replace(page, message=f"{page.message}, which {reference[:200]!r} names")
         pages[reference] = page
-    return {reference: _require_own(page, claims) for reference, page in pages.items()}
+    return dict(zip(pages, _require_own(pages.values()), strict=True))
 
 
 def _stored_name(name: str) -> str:
@@ -405,8 +402,9 @@ def _read_task(export: _Export, task: Mapping[str, Any], where: str) -> Iterator
         else:
             size = next((size for result in results[name] if (size := _size(result))), None)
             page = replace(page, size=size, where=place, skipped=tuple(Line("", place) for place in astray))
-            is_whole = len(items) == 1 and isinstance(items[0], Line)
-            yield from [replace(page, lines=items, page=page.name)] if is_whole else outlined_page(page, items)
+            lines = tuple(item for item in items if isinstance(item, Line))
+            is_only = len(lines) == len(items) == 1
+            yield from [replace(page, lines=lines, page=page.name)] if is_only else outlined_page(page, items)
 
 
 def _choose_annotation(task: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], list[Skipped]]:

@@ -44,20 +44,13 @@ from dsocr.io.encodings import head, read_json, read_text
 from dsocr.io.files import list_files, relative, split_of_folder, split_of_name
 
 _SPLIT_FILES = {
-    "the official task": {
-        "trainset.txt": Split.TRAIN,
-        "validationset1.txt": Split.VALIDATION,
-        "validationset2.txt": Split.VALIDATION,
-        "testset.txt": Split.TEST,
-    },
-    "Aachen (uttlist)": {
-        "train.uttlist": Split.TRAIN,
-        "validation.uttlist": Split.VALIDATION,
-        "test.uttlist": Split.TEST,
-    },
-    "lists of lines (lst)": {"tr.lst": Split.TRAIN, "va.lst": Split.VALIDATION, "te.lst": Split.TEST},
-    "lists of lines (ln)": {"train.ln": Split.TRAIN, "val.ln": Split.VALIDATION, "test.ln": Split.TEST},
+    "the official task": ("trainset.txt", "validationset1.txt", "validationset2.txt", "testset.txt"),
+    "Aachen (uttlist)": ("train.uttlist", "validation.uttlist", "test.uttlist"),
+    "lists of lines (lst)": ("tr.lst", "va.lst", "te.lst"),
+    "lists of lines (ln)": ("train.ln", "val.ln", "test.ln"),
 }
+_SPLITS = {"tr": Split.TRAIN, "va": Split.VALIDATION, "te": Split.TEST}
+"""How the names of their files begin."""
 _SPLIT_SUFFIXES = {PurePosixPath(name).suffix for names in _SPLIT_FILES.values() for name in names}
 _ROW = re.compile(r"(?P<line>(?P<form>[\w]+-\w+)-\w+) (?:ok|err) \d+(?: -?\d+){5} (?P<text>.*)")
 """Name, status, grey level, number of components, box (left, top, width, height), words with `|` between them."""
@@ -109,32 +102,27 @@ def _read_splits(source: Path) -> tuple[str, dict[str, Split]]:
 
     Both are empty if there is none; several are an error.
     """
-    by_kind: dict[str, list[tuple[Path, Split]]] = defaultdict(list)
+    by_kind: dict[str, list[Path]] = defaultdict(list)
     for path in list_files(source, _SPLIT_SUFFIXES):
         for kind, names in _SPLIT_FILES.items():
-            if split := names.get(path.name.lower()):
-                by_kind[kind].append((path, split))
+            if path.name.lower() in names:
+                by_kind[kind].append(path)
     if len(by_kind) > 1:
-        kinds = "; ".join(f"{kind} ({', '.join(path.name for path, _ in files)})" for kind, files in by_kind.items())
+        kinds = "; ".join(f"{kind} ({', '.join(path.name for path in files)})" for kind, files in by_kind.items())
         message = f"the folder holds the lists of more than one split: {kinds}"
         raise DataError(message, code="splits-conflict", where=source, hint="leave one of them in the folder")
-    for kind, files in by_kind.items():
-        return f"{kind}: {', '.join(relative(path, source) for path, _ in files)}", _read_split_lists(files)
-    return "", {}
-
-
-def _read_split_lists(files: list[tuple[Path, Split]]) -> dict[str, Split]:
-    names: dict[str, Split] = {}
-    for path, split in files:
+    splits: dict[str, Split] = {}
+    for path in (path for files in by_kind.values() for path in files):
+        split = _SPLITS[path.name.lower()[:2]]
         for row in read_text(path).splitlines():
             # Some lists have folders and a suffix.
             word = PurePosixPath((row.split() or [""])[0])
             name = word.stem if word.suffix.lower() in IMAGE_SUFFIXES else word.name
-            if name and names.setdefault(name, split) != split:
-                raise DataError(
-                    f"{name} is in the {names[name]} and in the {split} list", code="splits-conflict", where=path
-                )
-    return names
+            if name and splits.setdefault(name, split) != split:
+                message = f"{name} is in the {splits[name]} and in the {split} list"
+                raise DataError(message, code="splits-conflict", where=path)
+    described = (f"{kind}: {', '.join(relative(path, source) for path in files)}" for kind, files in by_kind.items())
+    return next(described, ""), splits
 
 
 _ANNOTATION = [re.compile(pattern) for pattern in (rb"\A\s*\{", rb'"name"\s*:', rb'"description"\s*:')]
