@@ -169,7 +169,7 @@ def _arrange(items: Sequence[Item], where: str) -> Iterator[Item]:
         kept = []
         for line in item.lines:
             if written and line.region and line.region.kind not in written:
-                message = f"are of the type {line.region.kind}, of which nothing has a text"
+                message = f"are of the type {line.region.kind}, which has no texts"
                 notes.append((message, line.where))
                 yield Skipped(SkipReason.NO_TEXT, line.where, f"nothing of the type {line.region.kind} has a text")
             else:
