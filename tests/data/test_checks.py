@@ -193,10 +193,10 @@ def test_images_with_the_same_text_may_differ_more() -> None:
 
 def test_work_does_not_grow_with_the_square(monkeypatch: pytest.MonkeyPatch) -> None:
     equal = [hashed(number, 7, thumbnail(1)) for number in range(30)]
-    monkeypatch.setattr(split_checks, "MAX_PER_BAND", 3)
-    assert max(len(others) for _, others in similar_with_any_text(equal)) <= 4 * 3
-    monkeypatch.setattr(split_checks, "MAX_SAME_TEXT", 10)
-    assert max(len(others) for _, others in similar_with_same_text(equal)) == 10
+    for limit, find in (("MAX_NEAR", similar_with_any_text), ("MAX_EARLIER", similar_with_same_text)):
+        monkeypatch.setattr(split_checks, limit, 10)
+        assert max(len(others) for _, others in find(equal)) == 10
+        monkeypatch.undo()
 
 
 def written(count: int, density: float, writer: str | None, seed: int = 1) -> list[CheckedSample]:

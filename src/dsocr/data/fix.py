@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -300,25 +300,21 @@ def _find_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) -> It
 
 def _find_near_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) -> Iterator[Fix]:
     """Yield the samples of train that are nearly the same as one in another split or as one that stays before them."""
-    by_letters: dict[str, list[_StoredRow]] = defaultdict(list)
-    for row in chain(evaluated, train):
-        by_letters[letters_of(row.text)].append(row)
-    by_letters.pop("", None)
+    rows = [*evaluated, *train]
+    counts = Counter(letters_of(row.text) for row in rows)
+    repeated = {letters for row in train if counts[letters := letters_of(row.text)] > 1}
+    measured = []
+    for row in rows:
+        if letters_of(row.text) in repeated:
+            stats = measure_image(open_image(row.sample.image, max_pixels=MAX_PAGE_PIXELS))
+            item = CheckedSample("", replace(row.sample, text=row.text), row.digest, stats=stats)
+            measured += [] if stats.is_blank else [item]
     trained = {row.sample.id for row in train}
     same_as: dict[str, str] = {}
-    for rows in by_letters.values():
-        if len(rows) < 2 or trained.isdisjoint(row.sample.id for row in rows):
-            continue
-        images = (open_image(row.sample.image, max_pixels=MAX_PAGE_PIXELS) for row in rows)
-        measured = [
-            CheckedSample("", row.sample, row.digest, stats=stats)
-            for row, stats in zip(rows, map(measure_image, images), strict=True)
-            if not stats.is_blank
-        ]
-        for item, others in similar_with_same_text(measured):
-            stays = next((other.sample.id for other in others if other.sample.id not in same_as), None)
-            if stays is not None and item.sample.id in trained:
-                same_as[item.sample.id] = stays
+    for item, others in similar_with_same_text(measured):
+        stays = next((other.sample.id for other in others if other.sample.id not in same_as), None)
+        if stays is not None and item.sample.id in trained:
+            same_as[item.sample.id] = stays
     for row in train:
         if row.sample.id in same_as:
             yield Fix(row.sample.id, "near-duplicate-image", row.text, None, same_as[row.sample.id])

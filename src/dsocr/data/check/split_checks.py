@@ -27,12 +27,8 @@ _MIN_CORRELATION = 0.8
 _MAX_BITS_ANY_TEXT = 3
 _MIN_CORRELATION_ANY_TEXT = 0.97
 """Similarity above which two images count as the same scan, even if their texts differ."""
-MAX_SAME_TEXT = 1000
-"""An image is compared with at most this many earlier ones of the same text, the latest."""
-MAX_PER_BAND = 32
-"""An image is compared with at most this many earlier ones of a band, the latest."""
-_BANDS = 4
-_BAND_BITS = 16
+MAX_EARLIER, MAX_NEAR = 50_000, 128
+"""The latest images whose hashes an image's is compared with, and those of near hashes that are then looked at."""
 
 
 def check_crossing(dataset: Dataset, samples: Sequence[CheckedSample]) -> Iterator[Problem]:
@@ -64,12 +60,16 @@ def check_duplicates(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
         if item.digest is None or (first := seen.setdefault(item.digest, item)) is item:
             continue
         detail = f"same as {first.place}"
-        if first.sample.split == item.sample.split:
-            yield Problem("duplicate-image", "warning", "Image is in a split twice", item, detail, first)
-        else:
-            yield Problem("image-crosses", "error", "Image is in several splits", item, detail, first)
+        yield _repeated("", "Image is", item, first, detail)
         if comparable(first.text) != comparable(item.text):
             yield _conflict(item, first)
+
+
+def _repeated(near: str, subject: str, item: CheckedSample, other: CheckedSample, detail: str) -> Problem:
+    """An image that is there again: a leak if it is in another split."""
+    if other.sample.split == item.sample.split:
+        return Problem(f"{near}duplicate-image", "warning", f"{subject} in a split twice", item, detail, other)
+    return Problem(f"{near}image-crosses", "error", f"{subject} in several splits", item, detail, other)
 
 
 def check_near_duplicates(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
@@ -79,20 +79,9 @@ def check_near_duplicates(samples: Sequence[CheckedSample]) -> Iterator[Problem]
     to the eye are reported even if their texts differ.
     """
     not_blank = [item for item in samples if item.stats and not item.stats.is_blank]
-    by_letters: dict[str, list[CheckedSample]] = defaultdict(list)
-    for item in not_blank:
-        by_letters[letters_of(item.text)].append(item)
-    by_letters.pop("", None)
-    for group in by_letters.values():
-        for item, others in similar_with_same_text(group):
-            other = next((other for other in others if other.sample.split != item.sample.split), others[0])
-            detail = f"like {other.place}"
-            if other.sample.split == item.sample.split:
-                message = "Nearly the same image is in a split twice"
-                yield Problem("near-duplicate-image", "warning", message, item, detail, other)
-            else:
-                message = "Nearly the same image is in several splits"
-                yield Problem("near-image-crosses", "error", message, item, detail, other)
+    for item, others in similar_with_same_text(not_blank):
+        other = next((other for other in others if other.sample.split != item.sample.split), others[0])
+        yield _repeated("near-", "Nearly the same image is", item, other, f"like {other.place}")
     for item, others in similar_with_any_text(not_blank):
         for other in [other for other in others if letters_of(other.text) != letters_of(item.text)][:1]:
             yield _conflict(item, other)
@@ -106,38 +95,33 @@ def _conflict(item: CheckedSample, other: CheckedSample) -> Problem:
 Similar = Iterator[tuple[CheckedSample, list[CheckedSample]]]
 
 
-def similar_with_same_text(group: Sequence[CheckedSample]) -> Similar:
-    """Yield each image of one text with the earlier ones that are nearly the same; all must be measured."""
-    hashes = np.array([_stats(item).dhash for item in group], dtype=np.uint64)
-    for place in range(1, len(group)):
-        start = max(0, place - MAX_SAME_TEXT)
-        near = np.flatnonzero(np.bitwise_count(hashes[start:place] ^ hashes[place]) <= _MAX_BITS).tolist()
-        yield from _similar(group[place], [group[start + index] for index in near], _MIN_CORRELATION)
+def similar_with_same_text(samples: Sequence[CheckedSample]) -> Similar:
+    """Yield each image with the earlier ones of the same letters that are nearly the same; all must be measured."""
+    by_letters: dict[str, list[CheckedSample]] = defaultdict(list)
+    for item in samples:
+        by_letters[letters_of(item.text)].append(item)
+    for letters, group in by_letters.items():
+        if letters:
+            yield from _similar(group, _MAX_BITS, _MIN_CORRELATION)
 
 
 def similar_with_any_text(samples: Sequence[CheckedSample]) -> Similar:
-    """Yield each image with earlier ones that look identical and share a band of 16 bits, whatever their texts."""
-    buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
+    """Yield each image with the earlier ones that look identical, whatever their texts."""
+    return _similar(samples, _MAX_BITS_ANY_TEXT, _MIN_CORRELATION_ANY_TEXT)
+
+
+def _similar(samples: Sequence[CheckedSample], most_bits: int, min_correlation: float) -> Similar:
+    hashes = np.array([_stats(item).dhash for item in samples], dtype=np.uint64)
     for place, item in enumerate(samples):
-        dhash = _stats(item).dhash
-        earlier: set[int] = set()
-        for band in range(_BANDS):
-            bucket = buckets[band, dhash >> (_BAND_BITS * band) & (1 << _BAND_BITS) - 1]
-            earlier.update(bucket[-MAX_PER_BAND:])
-            bucket.append(place)
-        others = [samples[index] for index in sorted(earlier)]
-        near = [other for other in others if (dhash ^ _stats(other).dhash).bit_count() <= _MAX_BITS_ANY_TEXT]
-        yield from _similar(item, near, _MIN_CORRELATION_ANY_TEXT)
-
-
-def _similar(item: CheckedSample, near: Sequence[CheckedSample], min_correlation: float) -> Similar:
-    others = [other for other in near if other.digest != item.digest]
-    if not others:
-        return
-    thumbnail = _standardized(_stats(item).thumbnail)
-    similar = [other for other in others if _standardized(_stats(other).thumbnail) @ thumbnail >= min_correlation]
-    if similar:
-        yield item, similar
+        start = max(0, place - MAX_EARLIER)
+        near = np.flatnonzero(np.bitwise_count(hashes[start:place] ^ hashes[place]) <= most_bits)[-MAX_NEAR:].tolist()
+        others = [other for index in near if (other := samples[start + index]).digest != item.digest]
+        if not others:
+            continue
+        thumbnail = _standardized(_stats(item).thumbnail)
+        similar = [other for other in others if _standardized(_stats(other).thumbnail) @ thumbnail >= min_correlation]
+        if similar:
+            yield item, similar
 
 
 def _stats(item: CheckedSample) -> ImageStats:
@@ -206,13 +190,9 @@ def _check_coverage(train: Sequence[CheckedSample], evaluated: Sequence[CheckedS
         # A character that is in the whole dataset only once is reported as `seen-once`.
         if not trained[character] and count > 1 and not character.isspace() and not find_invisible(character):
             yield Problem("unseen-in-train", "warning", message, first[character], f"{printable(character)}, {count}x")
-    shares = {
-        character: trained[character] / count for character, count in counts.items() if count >= _FREQUENT_IN_TEST
-    }
-    rare = [
-        character for character in sorted(shares, key=shares.__getitem__) if 0 < trained[character] < _RARE_IN_TRAIN
-    ]
+    frequent = (character for character, count in counts.items() if count >= _FREQUENT_IN_TEST)
+    rare = [character for character in frequent if 0 < trained[character] < _RARE_IN_TRAIN]
     message = "Training hardly ever contains a character of validation or test"
-    for character in rare[:_MAX_RARE]:
+    for character in sorted(rare, key=lambda character: trained[character] / counts[character])[:_MAX_RARE]:
         detail = f"{printable(character)}, {counts[character]}x there, {trained[character]}x in training"
         yield Problem("rare-characters", "note", message, first[character], detail)

@@ -171,19 +171,16 @@ _LETTERS: tuple[tuple[str, Severity, str, Callable[[str], Iterable[str]]], ...] 
 
 def _check_yo(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find words written both with ё and with е: a model that reads one is scored as wrong by the other."""
-    counts: Counter[str] = Counter()
-    first: dict[str, CheckedSample] = {}
-    spellings: dict[str, set[str]] = defaultdict(set)
+    spellings: dict[str, dict[str, list[CheckedSample]]] = defaultdict(lambda: defaultdict(list))
     for item in samples:
         for word in WORD.findall(unicodedata.normalize("NFC", item.text).lower()):
-            counts[word] += 1
-            first.setdefault(word, item)
-            spellings[word.replace("ё", "е")].add(word)
+            spellings[word.replace("ё", "е")][word].append(item)
     for plain, words in spellings.items():
         if len(words) > 1 and plain not in _TWO_WORDS:
-            by_count = sorted(words, key=lambda word: (-counts[word], word))
-            detail = " and ".join(f"{word!r} {counts[word]}x" for word in by_count)
-            yield Problem("mixed-yo", "note", "A word is written both with ё and with е", first[by_count[-1]], detail)
+            by_count = sorted(words, key=lambda word: (-len(words[word]), word))
+            detail = " and ".join(f"{word!r} {len(words[word])}x" for word in by_count)
+            place = words[by_count[-1]][0]
+            yield Problem("mixed-yo", "note", "A word is written both with ё and with е", place, detail)
 
 
 _MARKS = {
