@@ -283,6 +283,12 @@ def letters_of(text: str) -> str:
     return "".join(character for character in text.casefold() if character.isalnum()).replace("ё", "е")
 
 
+@lru_cache(maxsize=8192)
+def letter_script(character: str) -> str | None:
+    """The script of a letter, such as "Latin" or "Cyrillic", as its Unicode name begins; None for other characters."""
+    return unicodedata.name(character, "unknown").split()[0].capitalize() if character.isalpha() else None
+
+
 def is_right_to_left(text: str) -> bool:
     """Whether most letters are of scripts that are written from right to left, such as Hebrew and Arabic."""
     directions = [unicodedata.bidirectional(character) for character in text]

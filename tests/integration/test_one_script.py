@@ -10,10 +10,11 @@ import dsocr
 from dsocr.data.dataset import SourceReport
 from dsocr.evaluation.scores import load_lines
 from dsocr.images import open_image
-from dsocr.models.scripts import describe_script, letter_script
+from dsocr.models.scripts import describe_script
 from dsocr.options import ScriptName
 from dsocr.runs import RunFolder
 from dsocr.server.engine import ServedModels
+from dsocr.text import letter_script
 from dsocr.workbench.archive import import_pages, open_archive
 from dsocr.workbench.background import load_reader
 from dsocr.workbench.store import open_store
@@ -26,9 +27,9 @@ def base(tmp_path: Path) -> Path:
     return write_both_scripts(tmp_path / "both")
 
 
-def scripts(*texts: str) -> set[str | None]:
+def scripts(*texts: str) -> set[str]:
     """The scripts of all letters."""
-    return {letter_script(letter) for letter in "".join(texts)} - {None}
+    return {script.lower() for letter in "".join(texts) if (script := letter_script(letter))}
 
 
 @pytest.mark.parametrize("script", ["latin", "cyrillic", None])

@@ -6,12 +6,10 @@ about files.
 
 import random
 import re
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import permutations
 from typing import Generic, TypeVar
 
@@ -19,7 +17,7 @@ import numpy as np
 
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.text import comparable
+from dsocr.text import comparable, letter_script
 
 GIVEN = "given"
 """Keep the source's own splits instead of splitting by a unit."""
@@ -339,16 +337,9 @@ def length_bounds(lengths: Iterable[int]) -> list[int]:
 
 def script_of(text: str) -> str:
     """The script of a text's letters; "mixed" for several scripts, "digits" for digits without letters."""
-    kinds = {_character_script(character) for character in set(_LETTER.findall(text))}
+    names = map(letter_script, set(_LETTER.findall(text)))
+    kinds = {"digits" if name is None else name if name in SCRIPTS else "other" for name in names}
     letters = kinds - {"digits"}
     if len(letters) > 1:
         return "mixed"
     return next(iter(letters or kinds), "other")
-
-
-@lru_cache(maxsize=4096)
-def _character_script(character: str) -> str:
-    if not character.isalpha():
-        return "digits"
-    name = unicodedata.name(character, "")
-    return next((script for script in ("Cyrillic", "Latin") if name.startswith(script.upper())), "other")

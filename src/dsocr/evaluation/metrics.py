@@ -8,7 +8,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from itertools import groupby
 from typing import ClassVar
 
@@ -16,7 +15,7 @@ from pydantic import ConfigDict, StrictInt, model_serializer
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.errors import DataError
-from dsocr.text import Marks, TextPolicy, comparable, is_looping, remove_matches, struck_pattern
+from dsocr.text import Marks, TextPolicy, comparable, is_looping, letter_script, remove_matches, struck_pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +135,12 @@ def is_in_wrong_script(reference: str, prediction: str) -> bool:
 
     Always False for a reference without letters.
     """
-    expected = {script_of(character) for character in set(reference)} | {None}
-    foreign = {character for character in set(prediction) if script_of(character) not in expected}
+    expected = {letter_script(character) for character in set(reference)} | {None}
+    foreign = {character for character in set(prediction) if letter_script(character) not in expected}
     if len(expected) == 1 or not foreign:
         return False
     letters = [character for character in prediction if character.isalpha()]
     return 2 * sum(character in foreign for character in letters) > len(letters)
-
-
-@lru_cache(maxsize=8192)
-def script_of(character: str) -> str | None:
-    """Return a letter's script, the first word of its Unicode name ("CYRILLIC", "LATIN"); None for other characters."""
-    return unicodedata.name(character, "UNKNOWN").split(" ", 1)[0] if character.isalpha() else None
 
 
 def align(reference: str, prediction: str) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from dsocr.document import Split
 from dsocr.errors import DataError, DsocrError, RunError, typed
 from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.compare import Difference, ReadLine, System, compare, describe_dominant_line, read_lines
-from dsocr.evaluation.metrics import of_hundred, script_of
+from dsocr.evaluation.metrics import of_hundred
 from dsocr.evaluation.result_pages import (
     ChangeRow,
     Chapter,
@@ -45,6 +45,7 @@ from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import explain_disk_errors, require_output_folder, write_file
 from dsocr.options import Output, StrPath
 from dsocr.runs import History, RunFolder, UnlabelledReport, read_history, read_provenance
+from dsocr.text import letter_script
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -329,9 +330,9 @@ def character_tables(characters: Mapping[str, CharacterErrors]) -> dict[str, Any
 
     def row(pair: tuple[str, str]) -> tuple[str, ...]:
         cells = (f"{row[pair]:,}" if pair in row else other for row, other in zip(counts, rare, strict=True))
-        scripts = [script_of(sign) for sign in pair]  # named where they differ: such letters may look the same
+        scripts = [letter_script(sign) for sign in pair]  # named where they differ: such letters may look the same
         differ = None not in scripts and scripts[0] != scripts[1]
-        names = (f"{letter(sign)} ({str(script).capitalize()})" for sign, script in zip(pair, scripts, strict=True))
+        names = (f"{letter(sign)} ({script})" for sign, script in zip(pair, scripts, strict=True))
         return " read as ".join(names if differ else map(letter, pair)), *cells
 
     return {

@@ -5,7 +5,6 @@ letters of the other one are omitted, but for whole words that are clearly in it
 it foresees the letters that are clear on a page, so that it does not turn one language into another.
 """
 
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsocr.models.language_model import LanguageModel
+from dsocr.text import letter_script
 
 SCRIPTS = ("latin", "cyrillic")
 MIN_LINES = 6
@@ -55,19 +55,12 @@ class Emission(NamedTuple):
     probability: float
 
 
-@lru_cache(maxsize=8192)
-def letter_script(character: str) -> str | None:
-    """Return the script of a letter, `latin` or `cyrillic`; None for other characters."""
-    name = unicodedata.name(character, "") if character.isalpha() else ""
-    return next((script for script in SCRIPTS if name.startswith(script.upper())), None)
-
-
 def script_of_texts(texts: Iterable[str]) -> str:
     """Return the script of nearly all letters of texts, `any` if there is none."""
     counts = dict.fromkeys(SCRIPTS, 0)
     for text in texts:
         for character in text:
-            if script := letter_script(character):
+            if (script := str(letter_script(character)).lower()) in counts:
                 counts[script] += 1
     return next((script for script, count in counts.items() if count > _SHARE * sum(counts.values())), "any")
 
@@ -81,7 +74,7 @@ def describe_script(script: str) -> str:
 def _classes(characters: tuple[str, ...]) -> Mapping[str, NDArray[np.bool_]]:
     """Return which classes are letters of each script."""
     scripts = [None, *map(letter_script, characters)]
-    return {name: np.array([script == name for script in scripts]) for name in SCRIPTS}
+    return {name: np.array([script == name.capitalize() for script in scripts]) for name in SCRIPTS}
 
 
 def best_path(probabilities: Probabilities) -> list[Emission]:
