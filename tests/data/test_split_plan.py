@@ -182,13 +182,13 @@ def test_units_with_enough_groups_are_named(pages: int, named: str) -> None:
     assert f"--split-by {named})" in error.value.render()
 
 
-def test_joined_units_that_merge_most_samples_are_reported_with_sizes() -> None:
+def test_where_joined_units_merge_most_samples_one_of_them_is_named() -> None:
     candidates = [replace(line, text="one text") for line in lines({f"w{number}": 10 for number in range(9)})]
     with raises_code("too-few-groups") as error:
         assign(candidates, split_by="writer+text")
-    assert "by writer alone" in str(error.value.hint)
+    assert "(--split-by writer)" in error.value.render()
     _, notes = assign(candidates + lines({"x": 3, "y": 4}), split_by="writer+text")
-    assert re.findall(r"\d+", notes[0]) == ["90", "97", "4", "3"]
+    assert all(part in notes[0] for part in ("0.93/", "--split-by writer does"))
 
 
 @pytest.mark.parametrize(

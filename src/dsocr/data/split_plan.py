@@ -209,7 +209,6 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
         same = " = ".join(copies[0])
         report.note(f"{len(copies)} images are there under several names and stay in one split, e.g. {same}")
     grouped = _Grouped(candidates, group_candidates(candidates, parse_units(unit)), unit, plan, report)
-    grouped.note_largest()
     splits: list[Split | None]
     folds: list[int | None] = [None] * len(candidates)
     if plan.folds is None:
@@ -310,8 +309,6 @@ class _Grouped:
         sizes, needed = Counter(self.groups), sum(share > 0 for share in fractions.values())
         if len(sizes) < needed:
             fewer = "take fewer folds" if self.plan.folds else f"leave splits out, e.g. {option('split', '1/0/0')}"
-            if "+" in self.unit:
-                fewer = f"split by {self.unit.partition('+')[0]} alone, or {fewer}"
             smaller = " or ".join(option("split_by", unit) for unit in self._units_with(needed))
             hint = f"split by a smaller unit ({smaller}), or {fewer}" if smaller else fewer
             kind = "folds" if self.plan.folds else "splits"
@@ -324,19 +321,9 @@ class _Grouped:
             assigned = assign_groups(sizes, fractions, self.plan.seed, fixed=fixed)
         return [assigned[group] for group in self.groups]
 
-    def note_largest(self) -> None:
-        """Note that joined units merge nearly all samples."""
-        largest, *others = sorted(Counter(self.groups).values(), reverse=True)
-        total = len(self.groups)
-        if "+" in self.unit and largest > (max(self.plan.target_fractions().values()) + _TOLERANCE) * total:
-            rest = ", ".join(map(str, others[:3])) or "none"
-            message = f"split by {self.unit}, {largest} of {total} samples are one group; the next largest: {rest}"
-            remedy = f"--split-by {self.unit.partition('+')[0]} comes nearer to the fractions"
-            self.report.note(f"{message}; {remedy}, and the card counts values that cross splits")
-
     def _units_with(self, count: int) -> list[str]:
         """The other units by which there are at least as many groups."""
-        others = (unit for unit in known_units(self.candidates) if unit not in self.unit.split("+"))
+        others = (unit for unit in known_units(self.candidates) if unit != self.unit)
         return [unit for unit in others if len(set(group_candidates(self.candidates, [unit]))) >= count]
 
     def note_sizes(self, splits: Sequence[Split | None]) -> None:
