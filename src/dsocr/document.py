@@ -106,10 +106,9 @@ class SkipReason(StrEnum):
     @property
     def is_fault(self) -> bool:
         """False for items that are just not transcribed yet or not wanted; `strict` stops at the first fault."""
-        not_transcribed = {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION, SkipReason.GAP, SkipReason.IN_DOUBT}
-        not_wanted = {SkipReason.STRUCK, SkipReason.UNCLEAR, SkipReason.OTHER_REGION}
-        other_files = {SkipReason.SUPERSEDED, SkipReason.OTHER_LAYER, SkipReason.OTHER_IMAGE}
-        return self not in not_transcribed | not_wanted | other_files
+        untranscribed = "NO_TEXT", "NO_TRANSCRIPTION", "GAP", "IN_DOUBT"
+        unwanted = "STRUCK", "UNCLEAR", "OTHER_REGION", "SUPERSEDED", "OTHER_LAYER", "OTHER_IMAGE"
+        return self.name not in untranscribed + unwanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,17 +411,13 @@ def word_boxes(
     """
     from_right = is_right_to_left(text)
     words: list[tuple[str, int, Box | None]] = []
-    start = 0
-    for word in text.split():
-        start = text.index(word, start)
-        end = start + len(word)
-        place = None
+    for word in re.finditer(r"\S+", text):
+        (start, end), place = word.span(), None
         if box is not None:
             left, top, right, bottom = box
             width = right - left
             share = start / len(text), end / len(text)
             begin, stop = (sides or {}).get(start, (1 - share[1], 1 - share[0]) if from_right else share)
             place = (left + round(begin * width), top, left + round(stop * width), bottom)
-        words.append((word, start, place))
-        start = end
+        words.append((word[0], start, place))
     return words

@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from dsocr.data.dataset import SOURCES_FILE
 from dsocr.document import Page, SkipReason
 from dsocr.errors import DataError
@@ -28,6 +30,9 @@ from dsocr.io.files import inside
 from dsocr.io.processes import Workers
 from dsocr.io.work import Work
 
+CROPS: TypeAdapter[CroppedPage | CropFailure] = TypeAdapter(CroppedPage | CropFailure)
+"""Crops as JSON, in the journal and in `sources.jsonl`."""
+
 
 def read_sources(dataset: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield the key, the hash and the recorded crops of each source image of a dataset, with files relative to it.
@@ -39,35 +44,8 @@ def read_sources(dataset: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         (dataset / SOURCES_FILE).open(encoding="utf-8") as file,
     ):
         for row in map(json.loads, file):
-            crops_from_json(row["cut"])
+            CROPS.validate_python(row["cut"])
             yield row["key"], row["picture"], row["cut"]
-
-
-def hash_picture(content: bytes) -> str:
-    """Return the hash of an image file in `sources.jsonl`."""
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def crops_to_json(crops: CroppedPage | CropFailure) -> dict[str, Any]:
-    """Crops as stored in the journal and in `sources.jsonl`."""
-    if isinstance(crops, CropFailure):
-        return {"refused": [crops.reason, crops.message]}
-    lines = [[line.file, line.sha256] if isinstance(line, CroppedLine) else crops_to_json(line) for line in crops.lines]
-    return {"size": crops.size, "lines": lines}
-
-
-def crops_from_json(content: Mapping[str, Any]) -> CroppedPage | None:
-    """The inverse of `crops_to_json`; None for a page that could not be cropped."""
-    if "refused" in content:
-        return None
-    width, height = content["size"]
-    lines = (
-        CropFailure(SkipReason(line["refused"][0]), line["refused"][1])
-        if isinstance(line, dict)
-        else CroppedLine(*line)
-        for line in content["lines"]
-    )
-    return CroppedPage((width, height), tuple(lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +84,7 @@ class Cropper:
             data = page.content() if page.content else read_bytes(page.image)
         except DataError as error:
             return partial(CropResult, page, CropFailure(SkipReason.BAD_IMAGE, error.message), folder)
-        key, picture = crop_key(page, data, self.max_pixels), hash_picture(data)
+        key, picture = crop_key(page, data, self.max_pixels), hashlib.sha256(data).hexdigest()
         if reusable := self._find_reusable(key):
             return partial(CropResult, page, *reusable, key, picture, key not in self.new)
         # 256 folders, because a single one with very many files is slow.
@@ -127,15 +105,15 @@ class Cropper:
     def _finish(self, page: Page, key: str, picture: str, result: "Future[CroppedPage | CropFailure]") -> CropResult:
         crops = result.result()
         if isinstance(crops, CroppedPage):
-            self.work.journal.add([(key, crops_to_json(crops))])
+            self.work.journal.add([(key, CROPS.dump_python(crops, mode="json"))])
             self.new.add(key)
         return CropResult(page, crops, self.work.parts, key, picture)
 
     def _find_reusable(self, key: str) -> tuple[CroppedPage, Path] | None:
         """Recorded crops whose files all exist unchanged, and the folder of the files."""
         recorded = self.work.journal.get(key)
-        crops = crops_from_json(recorded) if recorded else None
-        if crops is None:
+        crops = CROPS.validate_python(recorded) if recorded else None
+        if not isinstance(crops, CroppedPage):
             return None
         lines = [line for line in crops.lines if isinstance(line, CroppedLine)]
         for folder in (self.work.parts, self.earlier):

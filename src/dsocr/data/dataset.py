@@ -77,15 +77,15 @@ class SourceReport:
 
     `names` counts the images of each writer, page and document that a pattern found, `text_changes` the changes by each
     rule of the text policy, `tagged` the lines that the source records as struck out or unclear, `reused` the pages
-    whose crops of an earlier run were used again. With `strict` the first fault is raised as a DataError instead.
+    whose crops of an earlier run were used again; `reshaped` has the places of outlines by what was done to them. With
+    `strict` the first fault is raised as a DataError instead.
     """
 
     strict: bool = False
     skipped: list[Skipped] = field(default_factory=list)
     unmatched: dict[str, CountCard] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    outlined_by_baselines: list[str] = field(default_factory=list)
-    turned_baselines: list[str] = field(default_factory=list)
+    reshaped: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     names: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     text_changes: dict[str, CountCard] = field(default_factory=dict)
     tagged: Counter[str] = field(default_factory=Counter)
@@ -382,15 +382,8 @@ class Dataset:
         return "\n".join([str(self.folder), f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}", *rows])
 
     def _repr_html_(self) -> str:
-        """A table of the splits, shown by notebooks."""
-        columns = ("samples", "writers", "pages", "characters")
-        head = "".join(f"<th>{name}</th>" for name in ("split", *columns))
-        rows = "".join(
-            f"<tr><td>{split}</td>{''.join(f'<td>{getattr(part, name):,}</td>' for name in columns)}</tr>"
-            for split, part in self.card.splits.items()
-        )
-        caption = escape(f"{self.folder} ({self.card.source_format}, split by {self.card.split_by})")
-        return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
+        """The same table, shown by notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 class _MetadataRow(BaseModel):

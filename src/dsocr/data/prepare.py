@@ -4,7 +4,7 @@ import json
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -16,7 +16,7 @@ from dsocr import __version__
 from dsocr.config import read_policy
 from dsocr.console import shows_progress
 from dsocr.data.check.image_checks import find_several_lines
-from dsocr.data.crops import Cropper, CropResult, crops_to_json, read_sources
+from dsocr.data.crops import CROPS, Cropper, CropResult, read_sources
 from dsocr.data.dataset import (
     IMAGES_FOLDER,
     MAX_EXAMPLES,
@@ -164,7 +164,7 @@ def prepare(
             opened, chosen, named_columns, NamePatterns(patterns), RegionChoice(types), grouper, policy
         )
         total = reader.count()
-        earlier_crops = ((key, cut) for key, _, cut in read_sources(output) if "refused" not in cut)
+        earlier_crops = ((key, cut) for key, _, cut in read_sources(output) if "lines" in cut)
         work.journal.add(earlier_crops, replace=False)
         pages = work.folder / "pages.jsonl"
         columns_kept = MANIFEST_COLUMNS if opened.index else ()
@@ -175,12 +175,8 @@ def prepare(
                 recorder.add(result)
                 if progress:
                     progress(report.pages, total)
-        for message, places in (
-            ("lines have no outline or one off their baseline, so the baseline is used", report.outlined_by_baselines),
-            ("baselines run against the reading, so they are turned around", report.turned_baselines),
-        ):
-            if places:
-                report.note(f"{len(places)} {message}: {', '.join(places[:MAX_EXAMPLES])}")
+        for message, places in report.reshaped.items():
+            report.note(f"{len(places)} {message}: {', '.join(places[:MAX_EXAMPLES])}")
         report.notes += describe_policy(report, policy)
         candidates = recorder.candidates
         if not candidates:
@@ -233,8 +229,7 @@ def prepare(
             manifests=opened.index.rights if opened.index else [],
         )
         # The card has only the first of each kind.
-        rows = ({"reason": item.reason, "where": item.where, "message": item.message} for item in report.skipped)
-        if skipped := [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]:
+        if skipped := [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in report.skipped]:
             (work.draft / SKIPPED_FILE).write_text("".join(skipped), encoding="utf-8", newline="\n")
         card.write(work.draft)
     return Dataset(output, card, report=report)
@@ -257,10 +252,10 @@ class _PageReader:
         for page in report.filter_pages(chain(self.source.items, self.format.read(self.source.path, self.columns))):
             page = self.names.apply(self.source.describe(page), report)
             if not counting:
-                page, turned = turn_baselines(page)
-                report.turned_baselines += [line.where for line in turned]
-                page, repaired = outline_by_baselines(page)
-                report.outlined_by_baselines += [line.where for line in repaired]
+                for reshape, message in _RESHAPED.items():
+                    page, lines = reshape(page)
+                    for line in lines:
+                        report.reshaped[message].append(line.where)
             chosen = self.regions.apply(page, report)
             if page.lines and not chosen.lines:
                 continue
@@ -284,6 +279,10 @@ class _PageReader:
         return count
 
 
+_RESHAPED = {
+    turn_baselines: "baselines run against the reading, so they are turned around",
+    outline_by_baselines: "lines have no outline or one off their baseline, so the baseline is used",
+}
 _DROPPED = {
     "struck": (SkipReason.STRUCK, "the transcription has struck-out text, which the policy drops"),
     "unclear": (SkipReason.UNCLEAR, "the transcription has an unclear place, which the policy drops"),
@@ -342,11 +341,8 @@ def _describe_change(change: TextChange) -> str:
     start = max(same - _CONTEXT, 0)
 
     def excerpt(text: str) -> str:
-        shown = ""
-        for sign in text[start : start + _MAX_SHOWN]:
-            is_hidden = unicodedata.category(sign) in {"Mn", "Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
-            shown += f"\\u{ord(sign):04x}" if is_hidden or (sign.isspace() and sign != " ") else sign
-        return f"'{'…' if start else ''}{shown}{'…' if start + _MAX_SHOWN < len(text) else ''}'"
+        shown = f"{'…' if start else ''}{text[start:][:_MAX_SHOWN]}{'…' if start + _MAX_SHOWN < len(text) else ''}"
+        return "".join(f"\\u{ord(sign):04x}" if unicodedata.combining(sign) else sign for sign in repr(shown))
 
     return f"{excerpt(before)} -> {excerpt(after)}"
 
@@ -368,7 +364,7 @@ class _Recorder:
         """Record the next page."""
         self.report.pages += 1
         self.report.reused += result.is_reused
-        page, crops, cut = result.page, result.crops, crops_to_json(result.crops)
+        page, crops, cut = result.page, result.crops, CROPS.dump_python(result.crops, mode="json")
         samples = []
         if isinstance(crops, CropFailure):
             for line in page.lines:
@@ -383,7 +379,7 @@ class _Recorder:
             for place, (line, crop) in enumerate(zip(page.lines, crops.lines, strict=True)):
                 if isinstance(layout, CropFailure):
                     crop = layout
-                    cut["lines"][place] = crops_to_json(crop)
+                    cut["lines"][place] = CROPS.dump_python(crop, mode="json")
                 if isinstance(crop, CropFailure):
                     self.report.skip(Skipped(crop.reason, line.where, crop.message))
                     continue

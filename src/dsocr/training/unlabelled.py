@@ -26,7 +26,7 @@ from PIL import Image
 from dsocr import __version__
 from dsocr.config import OWN_DATASET, RunConfig
 from dsocr.console import NotedProgress, current_reporter
-from dsocr.data.crops import hash_picture, read_sources
+from dsocr.data.crops import read_sources
 from dsocr.data.dataset import SOURCES_FILE, Dataset, image_hash, training_samples
 from dsocr.data.prepare import prepare
 from dsocr.document import Sample, Split
@@ -322,7 +322,7 @@ class Scans:
         """Return the lines of a page that nobody transcribed, and the number of others."""
         counts = {"held_out": 0, "known": 0, "failed": 0}
         try:
-            picture = hash_picture(page.content())
+            picture = hashlib.sha256(page.content()).hexdigest()
         except DataError:
             return {**counts, "failed": 1}, []
         if picture in self._known.held_out:

@@ -119,19 +119,15 @@ _MAX_EXAMPLES = 1000
 
 
 def histogram(values: Sequence[float], title: str, unit: str) -> Plot | None:
-    """Chart values in bins of a round width; the last bin holds everything larger. None without any value."""
-    from matplotlib.ticker import MaxNLocator
-
+    """Chart values; the last bin holds everything larger. None without any value."""
     if not values:
         return None
     ordered = np.sort(np.asarray(values, dtype=float))
-    low, high = ordered[0], ordered[min(len(ordered) - 1, int(_SHOWN * len(ordered)))]
-    is_whole = bool((ordered % 1 == 0).all())
-    edges = MaxNLocator(_MOST_BINS, steps=[1, 2, 5, 10], integer=is_whole).tick_values(low, high)
+    largest = ordered[int(_SHOWN * len(ordered))]
 
     def paint(axes: "Axes") -> None:
         axes.grid(visible=False, axis="x")
-        axes.hist(np.minimum(ordered, edges[-1]), list(edges), color=BAR, edgecolor="none")
+        axes.hist(np.minimum(ordered, largest), _MOST_BINS, color=BAR, edgecolor="none")
         axes.set_xlabel(unit)
         axes.margins(x=0.01)
 
