@@ -3,7 +3,7 @@
 The source is read twice, first to survey it and then to write it, so nothing of it is held in memory.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -274,7 +274,8 @@ class _Survey:
     """The contents of a source's pages: counts, structure, the columns in use, and unique image names."""
 
     def __init__(self, pages: Iterable[Page]) -> None:
-        self.counts, self._structure, self._names = Counter[str](), Counter[tuple[str, str]](), Counter[str]()
+        self.counts, self._names = Counter[str](), Counter[str]()
+        self._structure: dict[str, Counter[str]] = defaultdict(Counter)
         self._columns: dict[str, None] = {}
         for page in pages:
             name = page.name.rpartition("/")[2]
@@ -287,7 +288,8 @@ class _Survey:
                 pages=page.page is not None and page.page.rpartition("/")[2] != name,
             )
             if page.xml:
-                self._structure.update(_count_structure(parse_xml(page.xml)))
+                for kind, type_ in _list_structure(parse_xml(page.xml)):
+                    self._structure[kind][type_] += 1
             self._columns.update(dict.fromkeys(column for column, value in page.columns.items() if value))
             self._names[name.casefold()] += 1
 
@@ -326,58 +328,37 @@ class _Survey:
                 messages.append(f"this format names pages after images; {count['pages']} images had another page")
         if lost_columns:
             messages.append(f"this format has no place for the columns: {', '.join(lost_columns)}")
-        kinds = {kind for kind, _ in self._structure} - (_KEPT_STRUCTURE if target.keeps_regions else frozenset())
-        kinds -= {"table"} if target.keeps_tables else set()
-        for kind in (kind for kind in _STRUCTURE if kind in kinds):  # such as 3 region types (heading 1, paragraph 2)
-            types = {type_: count for (of_kind, type_), count in sorted(self._structure.items()) if of_kind == kind}
-            total = sum(types.values())
-            listed = ", ".join(f"{type_} {count}" if total > 1 else type_ for type_, count in types.items() if type_)
-            messages.append(f"{total} {kind if total == 1 else _STRUCTURE[kind]}" + (f" ({listed})" if listed else ""))
+        kept = _KEPT_STRUCTURE if target.keeps_regions else frozenset()
+        for kind, types in sorted(self._structure.items()):
+            if kind not in kept and not (kind == "tables" and target.keeps_tables):
+                listed = ", ".join(f"{type_} {count}" for type_, count in sorted(types.items()) if type_)
+                messages.append(f"{kind}: {types.total()}" + (f" ({listed})" if listed else ""))
         return messages
 
 
-_STRUCTURE = {
-    "region id": "region ids",
-    "line id": "line ids",
-    "region type": "region types",
-    "line type": "line types",
-    "unused tag definition": "unused tag definitions",
-    "tag in texts": "tags in texts",
-    "word box": "word boxes",
-    "glyph": "glyphs",
-    "table": "tables",
-    "table without rows and columns": "tables without rows and columns",
-    "nested text region": "nested text regions",
-    "text region without lines": "text regions without lines",
-    "other region": "other regions",
-}
-"""What ALTO and PAGE say besides texts and outlines: singular and plural."""
-_KEPT_STRUCTURE = frozenset({"region id", "line id", "region type", "line type"})
-"""The part of it that is written to ALTO and PAGE."""
-
+_KEPT_STRUCTURE = frozenset({"region ids", "line ids", "region types", "line types"})
 _OTHER_BLOCKS = frozenset({"ComposedBlock", "Illustration", "GraphicalElement"})
 
 
-def _count_structure(root: etree._Element) -> Counter[tuple[str, str]]:
-    """Count what an ALTO or PAGE document says besides texts and outlines, by kind (as in `_STRUCTURE`) and type."""
+def _list_structure(root: etree._Element) -> Iterator[tuple[str, str]]:
+    """Yield the kind and type of all that an ALTO or PAGE document says besides texts and outlines."""
     labels = {tag: label or tag for tag, label in tag_labels(root).items()}
     used = {tag for element in root.iter("{*}*") for tag in (element.get("TAGREFS") or "").split()}
-    counts = Counter(("unused tag definition", label) for tag, label in labels.items() if tag not in used)
+    yield from (("unused tag definitions", label) for tag, label in labels.items() if tag not in used)
     for element in root.iter("{*}*"):
         name = etree.QName(element).localname
         if name in {"TextRegion", "TableCell", "TextBlock", "TextLine"}:
-            counts.update(_describe(element, name, labels))
+            yield from _describe(element, name, labels)
         elif name == "Word" or (
             name == "String" and element.get("HPOS") and element.xpath("count(../*[local-name()='String']) > 1")
         ):
-            counts["word box", ""] += 1
+            yield "word boxes", ""
         elif name == "Glyph":
-            counts["glyph", ""] += 1
+            yield "glyphs", ""
         elif name == "TableRegion":
-            counts["table" if any(map(cell_place, element)) else "table without rows and columns", ""] += 1
+            yield "tables" if any(map(cell_place, element)) else "tables without rows and columns", ""
         elif name.endswith("Region") or name in _OTHER_BLOCKS:
-            counts["other region", name] += 1
-    return counts
+            yield "other regions", name
 
 
 def _describe(element: etree._Element, name: str, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -389,13 +370,13 @@ def _describe(element: etree._Element, name: str, labels: Mapping[str, str]) -> 
     is_text = kind == "line" or element.find("{*}TextLine") is not None or element.find("{*}TextEquiv") is not None
     if not is_text and element.find(".//{*}TextLine") is None:
         if cell_place(element) is None:
-            yield "text region without lines", ""
+            yield "text regions without lines", ""
     elif id_ and is_text:
-        yield f"{kind} id", ""
+        yield f"{kind} ids", ""
     if name == "TextRegion" and next(element.iterancestors("{*}TextRegion"), None) is not None:
-        yield "nested text region", ""
+        yield "nested text regions", ""
     tags = " ".join(labels.get(tag) or tag for tag in (element.get("TAGREFS") or "").split())
     if type_ := element.get("type") or custom_value(element, "structure", "type") or tags:
-        yield f"{kind} type", type_
+        yield f"{kind} types", type_
     if kind == "line":
-        yield from (("tag in texts", tag) for tag, values in custom_tags(element) if "offset" in values)
+        yield from (("tags in texts", tag) for tag, values in custom_tags(element) if "offset" in values)
