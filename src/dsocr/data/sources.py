@@ -82,9 +82,9 @@ def open_source(
     root, name, archives = source, source.resolve().name, []
     dataset = HubDataset.parse(source)
     if dataset:
-        fetched = fetch_dataset(dataset, IMAGE_SUFFIXES)
-        root, name = fetched.folder, f"hf:{dataset.path}@{fetched.commit}"
-        items += [Note(fetched.note)] if fetched.note else []
+        root, commit, note = fetch_dataset(dataset, IMAGE_SUFFIXES)
+        name = f"hf:{dataset.path}@{commit}"
+        items += [Note(note)] if note else []
     elif root.is_dir():
         message = "a link leads out of the folder; copy the file into it"
         items += [Skipped(SkipReason.BAD_SOURCE, relative(path, root), message) for path in links_out(root)]

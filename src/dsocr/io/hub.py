@@ -6,7 +6,7 @@ The huggingface_hub library is slow to import, so that happens only when a funct
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal
 
@@ -40,12 +40,8 @@ def fetch_model(name: str, revision: str | None) -> tuple[Path, str]:
         return fetch_hub_files(name, revision, "model", _MODEL_FILES)
     except NotFetchedError as error:
         target = f"models/{name.rpartition('/')[2]}"
-        at = f" --revision {revision}" if revision else ""
         message = f"the base {name!r} is neither a local folder nor cached, and the download failed: {error}"
-        hint = (
-            f"on a machine with a network, run `hf download {name}{at} --local-dir {target}`, copy that folder here, "
-            f"and set `base: {target}`"
-        )
+        hint = _download_hint(name, revision, f"--local-dir {target}", f"set `base: {target}`")
         raise ModelError(message, code="base-not-found", hint=hint) from error
 
 
@@ -155,19 +151,11 @@ class HubDataset:
         return f"{self.id}/{self.folder}" if self.folder else self.id
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedDataset:
-    """The cached files of a dataset at a commit; `note` is a remark for users."""
-
-    folder: Path
-    commit: str
-    note: str | None = None
-
-
-def fetch_dataset(dataset: HubDataset, image_suffixes: frozenset[str]) -> FetchedDataset:
+def fetch_dataset(dataset: HubDataset, image_suffixes: frozenset[str]) -> tuple[Path, str, str]:
     """Fetch the readable files of a dataset: Parquet, else images with texts, else the Hub's Parquet conversion.
 
-    Without a network, the snapshot of an earlier command is used, at its commit.
+    Returns their folder in the cache, their commit, and a note for users, which may be empty. Without a network, the
+    snapshot of an earlier command is used, at its commit.
     """
     image_suffixes |= ARCHIVE_SUFFIXES | {".pdf"}
     try:
@@ -193,15 +181,15 @@ def fetch_dataset(dataset: HubDataset, image_suffixes: frozenset[str]) -> Fetche
 
 def _fetch(
     dataset: HubDataset, revision: str | None, suffixes: frozenset[str], *, offline: bool = False
-) -> FetchedDataset:
+) -> tuple[Path, str, str]:
     below = f"{dataset.folder}/" if dataset.folder else ""
     # The Hub's patterns are case-sensitive, and cameras write .JPG.
     patterns = [f"{below}*{ending}" for suffix in sorted(suffixes) for ending in (suffix, suffix.upper())]
     folder, commit = fetch_hub_files(dataset.id, revision, "dataset", patterns, offline=offline)
-    return FetchedDataset(folder / dataset.folder, commit)
+    return folder / dataset.folder, commit, ""
 
 
-def _fetch_conversion(dataset: HubDataset, *, has_script: bool) -> FetchedDataset:
+def _fetch_conversion(dataset: HubDataset, *, has_script: bool) -> tuple[Path, str, str]:
     converted: list[str] = []
     with suppress(NotFetchedError):
         converted = [name for name in list_dataset_files(dataset.id, CONVERTED) if _suffix(name) in _PARQUET]
@@ -210,17 +198,20 @@ def _fetch_conversion(dataset: HubDataset, *, has_script: bool) -> FetchedDatase
         message = f"{dataset.id} has no Parquet files and no images with texts, and {why}"
         raise DataError(message, code="hub-dataset-unreadable", hint="download its files and pass the folder")
     part = " (partial)" if any("partial" in name for name in converted) else ""
-    return replace(_fetch(HubDataset(dataset.id), CONVERTED, _PARQUET), note=f"read from the Hub's {CONVERTED}{part}")
+    folder, commit, _ = _fetch(HubDataset(dataset.id), CONVERTED, _PARQUET)
+    return folder, commit, f"read from the Hub's {CONVERTED}{part}"
 
 
 def _not_found(dataset: HubDataset, error: NotFetchedError) -> DataError:
-    at = f" --revision {dataset.revision}" if dataset.revision else ""
-    hint = (
-        f"on a machine with a network, run `hf download {dataset.id}{at} --repo-type dataset --local-dir data/hub`, "
-        "copy that folder here, and pass it"
-    )
     message = f"the dataset {dataset.id!r} is not cached and the download failed: {error}"
+    hint = _download_hint(dataset.id, dataset.revision, "--repo-type dataset --local-dir data/hub", "pass it")
     return DataError(message, code="hub-dataset-not-found", hint=hint)
+
+
+def _download_hint(name: str, revision: str | None, options: str, use: str) -> str:
+    at = f" --revision {revision}" if revision else ""
+    command = f"hf download {name}{at} {options}"
+    return f"on a machine with a network, run `{command}`, copy that folder here, and {use}"
 
 
 def _suffix(name: str) -> str:
