@@ -84,22 +84,14 @@ class ImageColumn:
         self._first = 0
         self._values: Any = ()
         self._batches: Iterator[pa.RecordBatch] = iter(())
-        self._damage: dict[int, str] = {}
 
     def read(self, row: int) -> bytes:
         """Return the bytes of the image in a row; rows count from 0."""
         group = bisect_right(self._ends, row)
         if group == len(self._ends):
             raise DataError(f"the Parquet file has no row {row + 1}", code="parquet-row-missing", where=self.path)
-        if group in self._damage:
-            raise DataError(self._damage[group], code="parquet-unreadable", where=self.path)
-        try:
-            with _reading(self.path):
-                self._seek(group, row)
-        except DataError as error:
-            # Remembered, because each row after the damage would read everything before it again.
-            self._damage[group] = error.message
-            raise
+        with _reading(self.path):
+            self._seek(group, row)
         value = self._values[row - self._first].as_py()
         content: bytes = (value.get("bytes") if isinstance(value, dict) else value) or b""
         if not content:
@@ -116,15 +108,13 @@ class ImageColumn:
         while row >= self._first + len(self._values):
             batch = next(self._batches, None)
             if batch is None:
-                raise ValueError("a row group has fewer rows than stated")
+                raise ValueError("a row group is damaged, or has fewer rows than stated")
             self._first += len(self._values)
             self._values = batch.column(0)
 
 
-@lru_cache(maxsize=1)
-def _open_column(path: Path, column: str) -> ImageColumn:
-    """Keep one column open in this process, as shards are read one after the other."""
-    return ImageColumn(path, column)
+_open_column = lru_cache(maxsize=1)(ImageColumn)
+"""One column stays open in this process, as shards are read one after the other."""
 
 
 def read_column_image(path: Path, column: str, row: int) -> bytes:
@@ -175,13 +165,8 @@ def _identify_columns(path: Path, columns: Columns) -> tuple[dict[str, str], dic
 
 def _holds_images(kind: pa.DataType) -> bool:
     """Return whether a column has bytes, or the struct of bytes and path that `datasets` writes."""
-    if pa.types.is_struct(kind):
-        return any(field.name == "bytes" and _is_binary(field.type) for field in kind)
-    return _is_binary(kind)
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    kinds = [field.type for field in kind if field.name == "bytes"] if pa.types.is_struct(kind) else [kind]
+    return any(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in kinds)
 
 
 def _scalars(kinds: Mapping[str, pa.DataType]) -> list[str]:
