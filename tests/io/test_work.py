@@ -144,7 +144,7 @@ def test_what_a_kill_after_the_end_left_is_cleaned_up_by_the_next_look(tmp_path:
     assert list(tmp_path.iterdir()) == [out]
 
 
-@pytest.mark.parametrize("failing", range(4), ids=["first file", "second file", "manifest", "draft folder"])
+@pytest.mark.parametrize("failing", [0, 2, 4, 5], ids=["first file", "second file", "manifest", "draft folder"])
 @pytest.mark.parametrize(
     ("number", "code"),
     [
@@ -231,14 +231,15 @@ def test_a_folder_that_another_program_has_open_is_renamed_once_it_is_closed(
 
 
 def test_files_that_do_not_read_back_do_not_replace_the_old_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_path = Path.open
+    replace = Path.replace
 
-    def lossy(path: Path, mode: str = "r", **kwargs: object) -> object:
-        if mode == "wb" and path.name == "a.json":
-            path = path.with_name("elsewhere")
-        return open_path(path, mode, **kwargs)  # type: ignore[call-overload]
+    def lossy(path: Path, target: Path) -> Path:
+        replace(path, target)
+        if target.name == "a.json":
+            target.write_bytes(b"lost")
+        return target
 
-    monkeypatch.setattr(Path, "open", lossy)
+    monkeypatch.setattr(Path, "replace", lossy)
     with raises_code("disk-unreliable"):
         write_folder(folder, [("a.json", b"new")])
     assert_unchanged(folder)

@@ -21,11 +21,6 @@ MAX_RATIO = 200
 RATIO_FREE_BYTES = 64 * MB
 
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-_HINTS = {
-    "bytes": "divide it into smaller files",
-    "pixels": "scale it down, or save it upright as plain RGB or grey",
-    "elements": "divide it into smaller files",
-}
 
 
 @dataclass(slots=True)
@@ -51,7 +46,9 @@ class Budget:
             if amount > left:
                 shown = [f"{n // MB:,} MB" if unit == "bytes" and n >= MB else f"{n:,} {unit}" for n in (amount, left)]
                 message = f"too large: {shown[0]}, and the limit is {shown[1]}"
-                raise DataError(message, code="too-large", where=where, hint=_HINTS[unit])
+                smaller = "scale it down, or save it upright as plain RGB or grey"
+                hint = smaller if unit == "pixels" else "divide it into smaller files"
+                raise DataError(message, code="too-large", where=where, hint=hint)
         self.size, self.pixels, self.elements = self.size - size, self.pixels - pixels, self.elements - elements
 
     def unpack(self, where: object = None, *, packed: int, unpacked: int) -> None:

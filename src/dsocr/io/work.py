@@ -142,9 +142,8 @@ def write_folder(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
         try:
             for name, content in files:
                 manifest[name] = _entry_of(content)  # not of the file, which may read back otherwise
-                _write_synced(draft / name, content)
-            _write_synced(draft / MANIFEST, _manifest(manifest).encode())
-            sync_folder(draft)
+                write_file(draft / name, content)
+            write_file(draft / MANIFEST, _manifest(manifest))
             if problem := find_damage(draft):
                 message, hint = f"written files do not read back: {problem}", "check the disk for errors"
                 raise RunError(message, code="disk-unreliable", where=folder, hint=hint)
@@ -203,13 +202,6 @@ def sync_folder(folder: Path) -> None:
 
 def _sibling(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 # Manifests: every damage to a folder is noticed
@@ -386,16 +378,8 @@ class Work:
 
     journal: Journal
     folder: Path
-
-    @property
-    def draft(self) -> Path:
-        """The new output, made by the job, which replaces the old one on success."""
-        return self.folder / "draft"
-
-    @property
-    def parts(self) -> Path:
-        """The folder of finished parts, which an interrupted job leaves."""
-        return self.folder / "parts"
+    draft: Path
+    parts: Path
 
 
 _JOURNAL = "journal.sqlite"
@@ -420,7 +404,8 @@ def resumable_work(out: Path, *, commit_seconds: float = 0.0) -> Iterator[Work]:
     with explain_disk_errors(folder.parent, where=out):
         folder.mkdir(parents=True, exist_ok=True)
         journal = Journal(folder / _JOURNAL, commit_seconds=commit_seconds)
-        work, is_resumed, is_whole = Work(journal, folder), not journal.is_empty, False
+        work = Work(journal, folder, folder / "draft", folder / "parts")
+        is_resumed, is_whole = not journal.is_empty, False
         try:
             for path in folder.iterdir():
                 # The former output is still here if it was open in another program when it was replaced.
