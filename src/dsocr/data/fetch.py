@@ -11,6 +11,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 from dsocr.document import Page, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import parse_xml_page
-from dsocr.formats.format import ImageFinder
+from dsocr.formats.format import ImageFinder, usual_suffix
 from dsocr.formats.iiif import (
     collection_members,
     id_of,
@@ -46,10 +47,10 @@ from dsocr.formats.xml import escape_text, read_xml, serialize
 from dsocr.formats.xml_tree import XmlTree
 from dsocr.images import IMAGE_SUFFIXES, MAX_PAGE_PIXELS, decode_image, read_bytes, upright_size
 from dsocr.io.budget import Budget
-from dsocr.io.encodings import head
+from dsocr.io.encodings import head, parse_json
 from dsocr.io.files import cache_path, current_time, inside, safe_stem
 from dsocr.io.processes import ProgressCallback
-from dsocr.io.web import DEFAULT_FETCH, Answer, FetchOptions, WebClient, WebError, require_document
+from dsocr.io.web import DEFAULT_FETCH, FetchOptions, WebClient, WebError
 from dsocr.io.work import explain_disk_errors, hash_file, write_file
 
 Parsed = TypeVar("Parsed")
@@ -69,7 +70,6 @@ _SHOWN_REASONS = 3
 _READING = 2
 """Changes when annotations are read otherwise, so that sources fetched before are fetched again."""
 _JSON = "application/ld+json, application/json;q=0.9, */*;q=0.1"
-_SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp", "GIF": ".gif", "JPEG2000": ".jp2"}
 _NOT_SUPPORTED = frozenset({400, 404, 405, 406, 410, 414, 415, 422, 501})
 """Answers of image services to a size that they do not offer."""
 _TOLERANCE = 2
@@ -166,22 +166,15 @@ def fetch_source(
 
 
 def _parse_json(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise DataError("the server sent no JSON", code="not-json") from error
+    return parse_json(content.decode("utf-8-sig", "replace"), "the answer of the server")
 
 
 def _parse_manifest(content: bytes, where: str) -> Any:
-    try:
-        document = _parse_json(content)
-    except DataError as error:
-        message, hint = "is neither JSON nor METS", "give the address of a IIIF manifest, a IIIF collection or METS"
-        raise DataError(message, code="not-a-manifest", where=where, hint=hint) from error
-    if not is_iiif(document):
-        message, hint = "is JSON, but no IIIF manifest or collection", "look for the manifest's own address"
-        raise DataError(message, code="not-a-manifest", where=where, hint=hint)
-    return document
+    with suppress(ValueError, RecursionError):
+        if is_iiif(document := json.loads(content)):
+            return document
+    message, hint = "is no IIIF manifest, IIIF collection or METS file", "look for the manifest's own address"
+    raise DataError(message, code="not-a-manifest", where=where, hint=hint)
 
 
 def _write_whole(path: Path, content: bytes) -> None:
@@ -205,7 +198,11 @@ class _Fetcher:
         path = self.root / ".documents" / hashlib.sha256(address.encode()).hexdigest()[:20]
         if path.is_file():
             return parse(path.read_bytes())
-        content = require_document(self.client, address, limit=_MAX_DOCUMENT, accept=_JSON).content
+        try:
+            content, _ = self.client.get(address, limit=_MAX_DOCUMENT, accept=_JSON)
+        except WebError as error:
+            hint = "check the address in a browser, and the network; run the same command again to resume"
+            raise DataError(str(error), code="web-unreachable", where=address, hint=hint) from error
         parsed = parse(content)
         _write_whole(path, content)
         return parsed
@@ -286,7 +283,7 @@ class _Fetcher:
             if expected and any(abs(a - b) > _TOLERANCE for a, b in zip(size, expected, strict=True)):
                 sizes = [f"{width} x {height} pixels" for width, height in (size, expected)]
                 raise WebError(f"the server sent {sizes[0]} instead of {sizes[1]}")
-            path = folder / f"{stem}{_SUFFIXES.get(decoded.format, '.png')}"
+            path = folder / (stem + usual_suffix(decoded.format))
             _write_whole(path, content)
         file = path.relative_to(self.root).as_posix()
         if not (folder / f"{stem}.xml").is_file():
@@ -328,10 +325,11 @@ class _Fetcher:
         return self._image(page.image), None
 
     def _image(self, address: str) -> bytes:
-        answer: Answer = self.client.get(address, limit=_MAX_IMAGE, accept="image/jpeg, image/*;q=0.9, */*;q=0.1")
-        if not answer.type.startswith("image/") and answer.type not in {"application/octet-stream", "text/plain"}:
-            raise WebError(f"the server sent {answer.type} instead of an image")
-        return answer.content
+        accept = "image/jpeg, image/*;q=0.9, */*;q=0.1"
+        content, kind = self.client.get(address, limit=_MAX_IMAGE, accept=accept)
+        if not kind.startswith("image/") and kind not in {"application/octet-stream", "text/plain"}:
+            raise WebError(f"the server sent {kind} instead of an image")
+        return content
 
     def _fetch_lines(self, page: ManifestPage, image: Path, size: tuple[int, int], where: str) -> None:
         """Write the lines of a page's annotations, else of its first ALTO or PAGE file, beside its image."""
@@ -351,7 +349,7 @@ class _Fetcher:
                     raise DataError(f"no file {address!r}", code="input-missing")
                 content = read_xml(path)
             else:
-                content = self.client.get(address, limit=_MAX_DOCUMENT, accept="application/xml, text/xml").content
+                content, _ = self.client.get(address, limit=_MAX_DOCUMENT, accept="application/xml, text/xml")
             _write_whole(target, name_image(content, image.name))
             try:
                 parse_xml_page(target)

@@ -44,7 +44,6 @@ IMAGE_FOLDERS = ("images", "image", "img", "imgs", "jpg", "jpeg", "png", "tif", 
 """Names of folders that hold images, in lower case."""
 _VARIANTS = ("", "raw", "nrm", "dew", "bin")
 """Endings of stems that OCRopus and Calamari give to images of the same line, the likest to the scan first."""
-_SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +290,11 @@ def image_bytes(page: Page) -> bytes:
     return page.content() if page.content else read_bytes(page.image)
 
 
+def usual_suffix(format_: str) -> str:
+    """Return the ending of names of image files in a format of Pillow."""
+    return {"JPEG": ".jpg", "TIFF": ".tif", "JPEG2000": ".jp2"}.get(format_, f".{format_.lower()}")
+
+
 def copy_page_image(page: Page, folder: Path, stem: str) -> Page | Skipped:
     """Copy a page's image file unchanged and return the page with the copy, outlines in its pixels.
 
@@ -307,7 +311,7 @@ def copy_page_image(page: Page, folder: Path, stem: str) -> Page | Skipped:
         tables = tuple(scale_table(table, page, size) for table in page.tables)
     except DataError as error:
         return Skipped(SkipReason.OTHER_SIZE, page.where, error.message)
-    copy = folder / (stem + (_SUFFIXES[decoded.format] if page.content else page.image.suffix.lower()))
+    copy = folder / (stem + (usual_suffix(decoded.format) if page.content else page.image.suffix.lower()))
     folder.mkdir(parents=True, exist_ok=True)
     copy.write_bytes(data)
     return replace(page, image=copy, size=size, lines=lines, tables=tables)

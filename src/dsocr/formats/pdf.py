@@ -17,7 +17,7 @@ import re
 import struct
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -195,7 +195,8 @@ def _page_text(path: Path, number: int) -> str:
 
 def _page_image(path: Path, number: int) -> bytes:
     with _open_page(path, number) as page:
-        return _stored_image(page) or _render(page, f"{path}#{number}")
+        where = f"{path}#{number}"
+        return _stored_image(page, where) or _render(page, where)
 
 
 def _page_width(path: Path, number: int) -> float:
@@ -258,7 +259,7 @@ def _encode_png(picture: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def _stored_image(page: "pypdfium2.PdfPage") -> bytes | None:
+def _stored_image(page: "pypdfium2.PdfPage", where: str) -> bytes | None:
     """Return the only image of a page if it is upright and looks like the page; a JPEG stays as it is."""
     scan = _single_image(page)
     if scan is None:
@@ -268,7 +269,10 @@ def _stored_image(page: "pypdfium2.PdfPage") -> bytes | None:
         return None
     if scan.get_filters() == ["DCTDecode"]:
         data = bytes(scan.get_data())
-        return data if _looks_like(page, _decode_jpeg(data)) else None
+        with suppress(DataError):
+            decoded = decode_image(data, name=where, max_pixels=MAX_PIXELS)
+            return data if decoded.as_stored and _looks_like(page, decoded.image) else None
+        return None
     picture = _bitmap_image(scan.get_bitmap())
     if not _looks_like(page, picture):
         return None
@@ -291,20 +295,10 @@ def _single_image(page: "pypdfium2.PdfPage") -> "pypdfium2.PdfImage | None":
     return seen[0] if upright else None
 
 
-def _decode_jpeg(data: bytes) -> Image.Image | None:
-    """Decode a JPEG; None if it is damaged, or rotated by its EXIF orientation."""
-    try:
-        with Image.open(io.BytesIO(data), formats=("JPEG",)) as file:
-            rotated = file.getexif().get(0x0112, 1) != 1
-            return None if rotated or file.width * file.height > MAX_PIXELS else file.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning):
-        return None
-
-
-def _looks_like(page: "pypdfium2.PdfPage", scan: Image.Image | None) -> bool:
+def _looks_like(page: "pypdfium2.PdfPage", scan: Image.Image) -> bool:
     """Return whether a page shows all of a scan, nothing around it, in the same colours."""
     across, up = page.get_size()
-    if scan is None or abs(scan.width / scan.height / (across / up) - 1) > _SAME_ASPECT:
+    if abs(scan.width / scan.height / (across / up) - 1) > _SAME_ASPECT:
         return False
     shown = _bitmap_image(page.render(scale=8 * _THUMBNAIL_SIDE / max(across, up)))
     return float(np.abs(_thumbnail(shown) - _thumbnail(scan)).mean()) < _SAME_APPEARANCE
@@ -351,7 +345,7 @@ def _document_for(pages: list[Page], copy: Path) -> "tuple[pikepdf.Pdf, Path | N
     """Return a copy of the PDF of a page, to fill its pages, with the PDF's path; else an empty one and None."""
     import pikepdf
 
-    path = next((page.image for page in pages if page.number and page.image.suffix.lower() in PDF_SUFFIXES), None)
+    path = next((page.image for page in pages if _is_of_pdf(page)), None)
     try:
         if path and _QPDF.call(_copy_without_contents, path, copy):
             return pikepdf.open(copy, access_mode=pikepdf.AccessMode.stream), path
@@ -516,8 +510,12 @@ def _unicode_map() -> str:
     )
 
 
+def _is_of_pdf(page: Page) -> bool:
+    return bool(page.number) and page.image.suffix.lower() in PDF_SUFFIXES
+
+
 def _points_per_pixel(page: Page, image: Image.Image) -> float:
-    if page.number and page.image.suffix.lower() in PDF_SUFFIXES:
+    if _is_of_pdf(page):
         return _call_pdfium(_page_width, page.image, page.number) / image.width
     dpi = image.info.get("dpi")
     stated = round(float(dpi[0])) if isinstance(dpi, tuple) and dpi and math.isfinite(float(dpi[0])) else 0

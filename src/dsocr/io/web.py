@@ -24,7 +24,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from dsocr import __version__
 from dsocr.config import problems_in
-from dsocr.errors import ConfigError, DataError, option
+from dsocr.errors import ConfigError, option
 from dsocr.io.budget import MB, Budget
 from dsocr.options import Rare, read_pairs
 
@@ -102,15 +102,6 @@ Fetch = Rare[Annotated[FetchOptions | Sequence[str], Parameter(metavar="NAME=VAL
 """Options of fetching, also as texts of the form name=value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The content of an answer, its type, and the address that it came from after redirects."""
-
-    content: bytes
-    type: str
-    url: str
-
-
 class WebClient:
     """Sends one GET request at a time. `sleep` waits the given seconds."""
 
@@ -122,8 +113,8 @@ class WebClient:
 
     sleep = staticmethod(time.sleep)
 
-    def get(self, url: str, *, limit: int, accept: str = "*/*") -> Answer:
-        """Return the answer of at most `limit` bytes. Raises WebError when all attempts have failed."""
+    def get(self, url: str, *, limit: int, accept: str = "*/*") -> tuple[bytes, str]:
+        """Return an answer of at most `limit` bytes, and its type. Raises WebError when all attempts have failed."""
         host = url.partition("://")[2].partition("/")[0]
         if self._failures.get(host, 0) >= _FAILURES:
             raise WebError(f"{host} does not answer; skipped its remaining files", is_transient=True)
@@ -132,7 +123,7 @@ class WebClient:
                 message = f"fetching has taken {self._options.hours:g} hours; run the same command again to resume"
                 raise WebError(message, is_transient=True)
             try:
-                answer = self._follow(url, min(limit, self._budget.size), accept)
+                content, kind = self._follow(url, min(limit, self._budget.size), accept)
             except WebError as error:
                 pause = error.wait if error.wait is not None else min(2.0 ** (attempt - 1), _MAX_PAUSE)
                 if not error.is_transient or attempt == _ATTEMPTS or pause > _MAX_PAUSE:
@@ -141,20 +132,20 @@ class WebClient:
                 self.sleep(max(pause, self._options.delay))
             else:
                 self._failures[host] = 0
-                self._budget.size -= len(answer.content)
-                return answer
+                self._budget.size -= len(content)
+                return content, kind
         raise AssertionError
 
-    def _follow(self, url: str, limit: int, accept: str) -> Answer:
+    def _follow(self, url: str, limit: int, accept: str) -> tuple[bytes, str]:
         for _ in range(_REDIRECTS + 1):
             answer = self._ask(url, limit, accept)
-            if isinstance(answer, Answer):
+            if isinstance(answer, tuple):
                 return answer
             url = urljoin(url, answer)
         raise WebError(f"more than {_REDIRECTS} redirects")
 
-    def _ask(self, url: str, limit: int, accept: str) -> Answer | str:
-        """Return the answer, or the address that the server redirects to."""
+    def _ask(self, url: str, limit: int, accept: str) -> tuple[bytes, str] | str:
+        """Return the answer and its type, or the address that the server redirects to."""
         host = url.partition("://")[2].partition("/")[0]
         if (last := self._last.get(host)) is not None and (wait := last + self._options.delay - time.monotonic()) > 0:
             self.sleep(wait)
@@ -167,7 +158,7 @@ class WebClient:
                 if response.status != 200:
                     raise _refusal(response)
                 kind = _header(response, "Content-Type").partition(";")[0].strip().lower() or "text/plain"
-                return Answer(b"".join(_read_limited(response, limit)), kind, url)
+                return b"".join(_read_limited(response, limit)), kind
         finally:
             self._last[host] = time.monotonic()
 
@@ -343,12 +334,3 @@ def _read_limited(response: "httpcore2.Response", limit: int) -> Iterator[bytes]
         raise WebError(f"the answer cannot be unpacked: {error}", is_transient=True) from error
     if unpacker is not None and not unpacker.eof:
         raise WebError("the packed answer is cut off", is_transient=True)
-
-
-def require_document(client: WebClient, url: str, *, limit: int, accept: str) -> Answer:
-    """Fetch a required document. Raises DataError."""
-    try:
-        return client.get(url, limit=limit, accept=accept)
-    except WebError as error:
-        hint = "check the address in a browser, and the network; run the same command again to resume"
-        raise DataError(str(error), code="web-unreachable", where=url, hint=hint) from error
