@@ -258,11 +258,8 @@ class _Export:
         names = images.get(target) or (next(iter(images.values())) if is_only else [])
         place = result.get("item_index", 0 if len(names) == 1 else None)
         if not isinstance(place, int) or not 0 <= place < len(names):
-            listed = ", ".join(map(writable, images))[:200]
-            message = (
-                f"it is on {writable(target)}, none of the images {listed}; name it so, or name the column `image`"
-            )
-            raise DataError(message, code="annotation-invalid")
+            message = f"it is on {writable(target)}, none of the images {', '.join(map(writable, images))[:200]}"
+            raise DataError(f"{message}; name it so, or name the column `image`", code="annotation-invalid")
         return names[place]
 
 
@@ -504,14 +501,9 @@ def _region_outline(item: Mapping[str, Any]) -> Outline | None:
             yield from ((x * across, y * down) for x, y in value["points"])
             return
         # The rotation is clockwise about the upper left corner, and in pixels: percentages across and down differ.
-        left, top, width, height = (
-            value["x"] * across,
-            value["y"] * down,
-            value["width"] * across,
-            value["height"] * down,
-        )
+        left, top, angle = value["x"] * across, value["y"] * down, math.radians(value.get("rotation") or 0)
+        width, height = value["width"] * across, value["height"] * down
         for x, y in ((0.0, 0.0), (width, 0.0), (width, height), (0.0, height)):
-            angle = math.radians(value.get("rotation") or 0)
             yield left + x * math.cos(angle) - y * math.sin(angle), top + x * math.sin(angle) + y * math.cos(angle)
 
     points = round_points(corners())

@@ -126,25 +126,25 @@ def _parse_canvas(canvas: dict[str, Any], number: int, address: str) -> Manifest
         elif not (image := join(address, id_of(resource))) and not resource.get("service"):
             problems.append("its image has no address")
         else:
-            seen.append((image, resource, region, rotation, _target_part(target, size)))
+            seen.append((image, resource, region, rotation, _first_part(_target(target)[1], size)))
     annotations = [entry for key in ("annotations", "otherContent") for entry in _list(canvas.get(key))]
     linked = [entry for key in ("seeAlso", "rendering") for entry in _dicts(canvas.get(key))]
     texts = [link for link in linked if _TEXT_PROFILES.search(f"{link.get('profile', '')} {link.get('format', '')}")]
-    known: dict[str, Any] = {
-        "id": id_of(canvas) or f"{address}#canvas-{number}",
-        "label": language_map(canvas.get("label")),
-        "size": size,
-        "annotations": tuple(join(address, entry) if isinstance(entry, str) else entry for entry in annotations),
-        "texts": tuple(join(address, id_of(link)) for link in texts),
-    }
+    page = ManifestPage(
+        id_of(canvas) or f"{address}#canvas-{number}",
+        language_map(canvas.get("label")),
+        size,
+        annotations=tuple(join(address, entry) if isinstance(entry, str) else entry for entry in annotations),
+        texts=tuple(join(address, id_of(link)) for link in texts),
+    )
     if not seen:
-        return ManifestPage(**known, problem=next(iter(problems), "it has no image"))
+        return replace(page, problem=next(iter(problems), "it has no image"))
     whole = (0.0, 0.0, *(size or (1, 1)))
     # The first of the largest ones, as others are details, fragments or overlays.
     image, resource, region, rotation, part = max(seen, key=lambda body: math.prod((body[4] or whole)[2:]))
     omitted = len(seen) + len(problems) - 1
-    return ManifestPage(
-        **known,
+    return replace(
+        page,
         image=image,
         image_size=stated_size(resource.get("width"), resource.get("height")),
         service=_image_service(resource, address),
@@ -253,22 +253,16 @@ def _numbers(text: str) -> list[float]:
     return numbers if all(abs(number) <= LARGEST_COORDINATE for number in numbers) else []
 
 
-def _target_part(target: object, size: tuple[int, int] | None) -> Part | None:
-    """Return the box of a target; None for a whole canvas."""
-    _, fragments = _target(target)
-    return next((part for fragment in fragments if (part := _fragment_part(fragment, size))), None)
-
-
-def _fragment_part(fragment: str, size: tuple[int, int] | None) -> Part | None:
-    match = _XYWH.search(fragment)
-    numbers = _numbers(match[2]) if match else []
-    if match is None or len(numbers) != 4 or numbers[2] <= 0 or numbers[3] <= 0:
-        return None
-    if match[1] in ("percent", "pct"):
-        if size is None:
-            return None
-        numbers = [number * size[place % 2] / 100 for place, number in enumerate(numbers)]
-    return numbers[0], numbers[1], numbers[2], numbers[3]
+def _first_part(selectors: Iterable[str], size: tuple[int, int] | None) -> Part | None:
+    """Return the first box among selectors on a canvas of this size; None if they have none."""
+    for match in filter(None, map(_XYWH.search, selectors)):
+        numbers, unit = _numbers(match[2]), (1, 1)
+        if match[1] in ("percent", "pct"):
+            unit = size or (0, 0)
+            numbers = [number / 100 for number in numbers]
+        if len(numbers) == 4 and min(numbers[2:]) > 0 and min(unit) > 0:
+            return numbers[0] * unit[0], numbers[1] * unit[1], numbers[2] * unit[0], numbers[3] * unit[1]
+    return None
 
 
 def _target(target: object) -> tuple[str, list[str]]:
@@ -392,12 +386,10 @@ def _outline(
         corners = tuple(place(x, y) for shape in shapes for x, y in shape)
         if corners:
             return Outline.of_polygon(corners) if len(shapes) == 1 else Outline(bounds(corners))
-    for selector in selectors:
-        if box := _fragment_part(selector, canvas):
-            left, top, width, height = box
-            right, bottom = place(left + width, top + height)
-            corner = place(left, top)
-            return Outline((*corner, right, bottom)) if right > corner[0] and bottom > corner[1] else None
+    if box := _first_part(selectors, canvas):
+        left, top, width, height = box
+        corner, (right, bottom) = place(left, top), place(left + width, top + height)
+        return Outline((*corner, right, bottom)) if right > corner[0] and bottom > corner[1] else None
     return None
 
 
