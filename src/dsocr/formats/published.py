@@ -202,17 +202,14 @@ def read_pairs(source: Path, columns: Columns | None = None) -> Iterator[Item]:
     """Read every image with its text; an image without a text, or a text without an image, is skipped."""
     counterparts = _pair_files(source)
     yield from (item for item in counterparts.values() if isinstance(item, Skipped))
-    for image, text_file in counterparts.items():
-        if isinstance(text_file, Skipped):
-            continue
-        where = relative(text_file, source)
-        try:
-            line = Line(read_text(text_file), where)
-        except DataError as error:
-            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
-            continue
+    images = {text: image for image, text in counterparts.items() if isinstance(text, Path)}
+
+    def read(file: SourceFile) -> Iterator[Item]:
+        image, line = images[file.path], Line(read_text(file.path), file.where)
         split = split_of_folder(image.parent.relative_to(source))
-        yield Page(image, relative(image.with_suffix(""), source), where, (line,), split=split)
+        yield Page(image, relative(image.with_suffix(""), source), file.where, (line,), split=split)
+
+    yield from read_files(source, images, read)
 
 
 def find_pairs(source: Path, columns: Columns | None = None) -> list[Path]:
