@@ -78,12 +78,9 @@ def is_off_baseline(outline: Outline) -> bool:
     polygon, baseline = np.array(outline.polygon, dtype=float), np.array(outline.baseline, dtype=float)
     lengths = _lengths(baseline)
     points = _along(baseline, lengths, np.linspace(0, lengths[-1], _SAMPLES))
-    outside = ~_inside(points, polygon)
-    if outside.mean() <= _MAX_OUTSIDE:
-        return False  # So nearly all lines are done before the distances are computed.
     area = abs(np.sum(polygon[:, 0] * np.roll(polygon[:, 1], -1) - polygon[:, 1] * np.roll(polygon[:, 0], -1))) / 2
     height = max(area / float(lengths[-1]), 1.0)
-    far = outside & (_distances(points, polygon) > _TOLERANCE * height)
+    far = ~_inside(points, polygon) & (_distances(points, polygon) > _TOLERANCE * height)
     return bool(far.mean() > _MAX_OUTSIDE)
 
 
@@ -311,12 +308,10 @@ def _band(baseline: Points, above: float, below: float) -> tuple[Point, ...]:
 
 
 def _lengths(baseline: Points) -> Points:
-    """Length of a baseline up to each of its points."""
     return np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(baseline, axis=0), axis=1))])
 
 
 def _along(baseline: Points, lengths: Points, places: Points) -> Points:
-    """Points at some lengths of a baseline."""
     return np.stack([np.interp(places, lengths, baseline[:, axis]) for axis in (0, 1)], axis=1)
 
 
@@ -431,7 +426,6 @@ def _gutter(extents: Rows) -> int:
 
 
 def _extents(lines: Sequence[Outline]) -> Rows:
-    """First and last column, top and bottom of each line."""
     return np.array([(*_ends(line), line.box[1], line.box[3]) for line in lines])
 
 

@@ -12,9 +12,9 @@ from itertools import chain
 from operator import eq
 from typing import Any, ClassVar, Literal
 
-_JOINERS = frozenset("\u200c\u200d")
-_JOINED_SCRIPTS = ((0x0600, 0x109F), (0x1780, 0x18AF), (0xA840, 0xAAFF), (0xFB50, 0xFDFF), (0xFE70, 0xFEFC))
-"""Code point ranges of scripts that are spelled with joiners: Arabic, Indic, Myanmar, Khmer, Mongolian, ..."""
+_JOINED_SCRIPTS = "[\u0600-\u109f\u1780-\u18af\ua840-\uaaff\ufb50-\ufdff\ufe70-\ufefc]"
+"""Scripts that are spelled with joiners: Arabic, Indic, Myanmar, Khmer, Mongolian, ..."""
+_JOINER = re.compile(f"(?<={_JOINED_SCRIPTS})[\u200c\u200d](?=[\u200c\u200d]*({_JOINED_SCRIPTS})?)")
 _VIRAMA = 9
 """Combining class of the sign after which a joiner decides the form of a letter, even at the end of a word."""
 _VISIBLE_FORMATS = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
@@ -40,26 +40,18 @@ def _remove_invisible(text: str) -> str:
     if text.isprintable():
         return text
     text = _SOFT_AT_LINE_END.sub("-", text)
-    kept: list[str] = []
-    for place, character in enumerate(text):
-        joins = False
-        if character in _JOINERS and kept and _is_of_joined_script(kept[-1]):
-            following = next((other for other in text[place + 1 :] if not _is_invisible(other)), "")
-            joins = unicodedata.combining(kept[-1]) == _VIRAMA or (following != "" and _is_of_joined_script(following))
-        if joins or not _is_invisible(character):
-            kept.append(character)
-    return "".join(kept)
+    joiners = {
+        joiner.start()
+        for joiner in _JOINER.finditer(text)
+        if joiner[1] or unicodedata.combining(text[joiner.start() - 1]) == _VIRAMA
+    }
+    return "".join(letter for place, letter in enumerate(text) if place in joiners or not _is_invisible(letter))
 
 
 def _is_invisible(character: str) -> bool:
     if character.isspace() or character in _VISIBLE_FORMATS:
         return False
     return unicodedata.category(character) in {"Cc", "Cf"}
-
-
-def _is_of_joined_script(character: str) -> bool:
-    in_range = any(first <= ord(character) <= last for first, last in _JOINED_SCRIPTS)
-    return in_range and unicodedata.category(character)[0] in "LM"
 
 
 def repair_mojibake(text: str) -> str:
@@ -297,7 +289,7 @@ def is_right_to_left(text: str) -> bool:
 
 def is_blank(text: str) -> bool:
     """Whether a transcription has nothing to read: it is empty, white space, or invisible characters only."""
-    return all(character.isspace() or unicodedata.category(character) in {"Cf", "Cc"} for character in text)
+    return all(character.isspace() or _is_invisible(character) for character in text)
 
 
 _MIN_TIMES = 5

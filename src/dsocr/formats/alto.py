@@ -138,7 +138,7 @@ def alto_document(page: Page) -> tuple[etree._Element, dict[str, int]]:
     width, height = cast("tuple[int, int]", page.size)
     attributes = {"ID": "page", "PHYSICAL_IMG_NR": 1, "WIDTH": width, "HEIGHT": height}
     element = add_element(add_element(root, "Layout", {}), "Page", attributes)
-    space = add_element(element, "PrintSpace", _box_attributes((0, 0, width, height)))
+    space = add_element(element, "PrintSpace", box_attributes((0, 0, width, height)))
     for id_, named_lines in regions:
         outline = xml.region_outline([line for _, line in named_lines], page)
         block = _add_outlined(space, "TextBlock", id_, outline, outline.box)
@@ -149,21 +149,24 @@ def alto_document(page: Page) -> tuple[etree._Element, dict[str, int]]:
             element = _add_outlined(block, "TextLine", line_id, line.outline, box)
             if line.kind:
                 element.set("TAGREFS", tags[line.kind])
-            add_element(element, "String", {"CONTENT": line.text, **_box_attributes(box)})
+            add_element(element, "String", {"CONTENT": line.text, **box_attributes(box)})
     return root, xml.count_changed_ids(page, regions)
 
 
 def _add_outlined(parent: etree._Element, name: str, id_: str, outline: Outline | None, box: Box) -> etree._Element:
     baseline = {"BASELINE": _format_points(outline.baseline)} if outline and outline.baseline else {}
-    element = add_element(parent, name, {"ID": id_, **baseline, **_box_attributes(box)})
+    element = add_element(parent, name, {"ID": id_, **baseline, **box_attributes(box)})
     if outline and outline.polygon:
         add_element(add_element(element, "Shape", {}), "Polygon", {"POINTS": _format_points(outline.polygon)})
     return element
 
 
-def _box_attributes(box: Box) -> dict[str, int]:
+def box_attributes(box: Box | None) -> dict[str, str]:
+    """Return the attributes of an element with this box; none without one."""
+    if box is None:
+        return {}
     left, top, right, bottom = box
-    return dict(zip(_BOX, (left, top, right - left, bottom - top), strict=True))
+    return dict(zip(_BOX, map(str, (left, top, right - left, bottom - top)), strict=True))
 
 
 def _format_points(points: tuple[Point, ...]) -> str:
@@ -185,11 +188,8 @@ def fill_alto(
     A line with one `String` or none gets one, and a line with several gets one for each word, as all do with `words`.
     `step` is added where the version allows.
     """
-    elements = zip(list(tree.iter("TextLine")), tree.parsed.iter("{*}TextLine"), strict=True)
-    for index, (element, parsed) in enumerate(elements):
-        if line := texts.get(index):
-            outline = xml.usable_outline(parsed, parse_outline) or line.outline
-            _fill_line(tree, element, line, outline.box if outline else None, words=words)
+    for element, line, box in tree.lines(texts, parse_outline):
+        _fill_line(tree, element, line, box, words=words)
     if step and texts:
         _add_step(tree, step)
     return tree.content()
@@ -216,15 +216,11 @@ def _strings(tree: XmlTree, line: Line, box: Box | None, *, words: bool) -> list
     for word, start, word_box in split:
         if parts:
             gap = (before[2], before[1], word_box[0], before[3]) if before and word_box else None
-            parts.append(tree.new("SP", _box_written(gap)))
+            parts.append(tree.new("SP", box_attributes(gap)))
         confidences = _confidences(line, known.get(start, line.confidence), start, start + len(word))
-        parts.append(tree.new("String", {"CONTENT": word, **_box_written(word_box), **confidences}))
+        parts.append(tree.new("String", {"CONTENT": word, **box_attributes(word_box), **confidences}))
         before = word_box
     return parts
-
-
-def _box_written(box: Box | None) -> dict[str, str]:
-    return {name: str(number) for name, number in _box_attributes(box).items()} if box else {}
 
 
 def _confidences(line: Line, confidence: float | None, start: int, end: int) -> dict[str, str]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
-from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -48,7 +47,6 @@ _NAME = "transcription"
 """The name of a conversion's document."""
 _SHOW_IMAGES = frozenset({"tei", "pdf"})
 """Formats that say where on the image a line is."""
-_EARLIEST = (1980, 1, 1, 0, 0, 0)
 
 
 def write_text(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
@@ -63,8 +61,7 @@ def write_text(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
                 for line in page.lines:
                     file.write(f"{line.where}\t{line.text.replace(chr(10), ' / ')}\n")
                 continue
-            regions = groupby(page.transcribed_lines, key=lambda line: line.region)
-            texts = ("\n".join(line.text for line in lines) for _, lines in regions)
+            texts = ("\n".join(line.text for line in lines) for lines in group_by_region(page.transcribed_lines))
             file.write(separator + "\n\n".join(texts) + "\n")
             separator = "\f"
 
@@ -166,19 +163,14 @@ def _mark_up(text: str) -> Markup:
 def write_docx(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
     """Write a Word document: a heading and a page for each image, a paragraph for each region, a row for each line."""
     from docx import Document
-    from docx.enum.text import WD_BREAK
 
     document = Document()
     for number, page in enumerate(pages):
         if number:
-            document.add_paragraph().add_run().add_break(WD_BREAK.PAGE)
+            document.add_page_break()
         document.add_heading(replace_forbidden(page.page or page.name), level=2)
         for lines in group_by_region(page.transcribed_lines):
-            paragraph = document.add_paragraph()
-            for place, line in enumerate(lines):
-                if place:
-                    paragraph.add_run().add_break()
-                paragraph.add_run(replace_forbidden(line.text))
+            document.add_paragraph(replace_forbidden("\n".join(line.text for line in lines)))
     document.core_properties.title = path.stem
     document.core_properties.author = ""
     document.core_properties.comments = replace_forbidden(f"{step.software} {step.version}: {step.description}")
@@ -192,7 +184,7 @@ def save_without_times(save: Callable[[IO[bytes]], object], path: Path, *, omit:
     with zipfile.ZipFile(written) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
         for name in source.namelist():
             content = re.sub(omit, b"", source.read(name))
-            target.writestr(zipfile.ZipInfo(name, _EARLIEST), content, zipfile.ZIP_DEFLATED)
+            target.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
 
 
 @contextmanager

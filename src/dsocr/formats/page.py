@@ -14,6 +14,7 @@ from lxml import etree
 
 from dsocr.document import (
     AlignmentMark,
+    Box,
     Line,
     Outline,
     Page,
@@ -25,7 +26,6 @@ from dsocr.document import (
     parse_points,
     word_boxes,
 )
-from dsocr.errors import DataError
 from dsocr.formats import xml
 from dsocr.formats.format import Format, stated_size
 from dsocr.formats.table_regions import TableWriter, cells_together, parse_tables
@@ -427,16 +427,15 @@ def fill_page(tree: XmlTree, texts: Mapping[int, Line], step: ProcessingStep | N
     The former text of a line goes, with the words that it was made of, and the text of a whole region that consisted of
     its lines' is made anew. `step` is added where the version allows.
     """
-    for index, element in enumerate(list(tree.iter("TextLine"))):
-        if index in texts:
-            _fill_line(tree, element, texts[index])
+    for element, line, box in tree.lines(texts, parse_outline):
+        _fill_line(tree, element, line, box)
     _fill_regions(tree, {index: line.text for index, line in texts.items()})
     if step and texts:
         _add_step(tree, step)
     return tree.content()
 
 
-def _fill_line(tree: XmlTree, element: Element, line: Line) -> None:
+def _fill_line(tree: XmlTree, element: Element, line: Line, box: Box | None) -> None:
     former = element.all("TextEquiv")
     if len(former) != 1 or f"Unicode>{escape_text(line.text)}</" not in str(former[0]):
         _remove_tags(element, _TEXT_TAG)
@@ -445,19 +444,15 @@ def _fill_line(tree: XmlTree, element: Element, line: Line) -> None:
     for word in element.all("Word"):
         if word.all("TextEquiv"):
             element.remove(word)
-    words = [] if element.all("Word") else _words(tree, element, line)
+    words = [] if element.all("Word") else _words(tree, element, line, box)
     new = [*words, _text_equiv(tree, line.text, line.confidence)]
     element.replace(former, *new, after=element.all(*_BEFORE_TEXT))
 
 
-def _words(tree: XmlTree, line: Element, read: Line) -> list[Element]:
+def _words(tree: XmlTree, line: Element, read: Line, box: Box | None) -> list[Element]:
     """Return the words of a line with their boxes, where a model has said where they are."""
     sides, id_ = read.word_sides, line.get("id")
-    try:
-        box = bounds(parse_points(next((child.get("points") for child in line.all("Coords")), "")))
-    except (DataError, ValueError):  # none, or not readable
-        return []
-    if not id_ or not sides or " ".join(read.text.split()) != read.text:
+    if box is None or not id_ or not sides or " ".join(read.text.split()) != read.text:
         return []
     words = []
     for number, (word, start, place) in enumerate(word_boxes(read.text, box, sides), start=1):
@@ -482,14 +477,11 @@ def _fill_regions(tree: XmlTree, texts: Mapping[int, str]) -> None:
     that differs from its lines', while no line gets another text than it had, was written for the region alone and
     stays.
     """
-    regions = list(tree.iter(*_REGIONS))
-    if not any(region.all("TextEquiv") for region in regions):
-        return
     # In reading order.
     former = {line.index: line.text for line in parse_page(tree.parsed).lines if line.index is not None}
     places = {line: index for index, line in enumerate(tree.iter("TextLine"))}
     region_texts = (_own_texts(region).text for region in tree.parsed.iter(*(f"{{*}}{name}" for name in _REGIONS)))
-    for region, text in zip(regions, region_texts, strict=True):
+    for region, text in zip(list(tree.iter(*_REGIONS)), region_texts, strict=True):
         inside = {places[line] for line in region.iter("TextLine")}
         indices = [index for index in former if index in inside]
         if not (equivs := region.all("TextEquiv")) or texts.keys().isdisjoint(indices):
@@ -521,31 +513,24 @@ def _add_step(tree: XmlTree, step: ProcessingStep) -> None:
         metadata.insert(item, after=metadata.children)
 
 
+_FORMAT = partial(Format, forbidden=xml.FORBIDDEN, keeps_pages=True, keeps_regions=True, keeps_tables=True)
 FORMATS = (
-    Format(
+    _FORMAT(
         name="page",
         title="PAGE XML files",
         find=find_page,
         read=read_page,
         example=r"transkribus -o data/mine --writer '(\w+?)_\d+'",
         writing=partial(xml.writing_xml, name="page", document=page_document),
-        forbidden=xml.FORBIDDEN,
-        keeps_pages=True,
-        keeps_regions=True,
-        keeps_tables=True,
         next_step="import {out} into eScriptorium, images and page/ together (for Transkribus there is page-2013)",
         write_pages=write_page_files,
         suffix=".xml",
         one_page_per_file=True,
     ),
-    Format(
+    _FORMAT(
         name="page-2013",
         title="PAGE XML of 2013, as Transkribus writes it",
         writing=partial(xml.writing_xml, name="page", document=partial(page_document, version=TRANSKRIBUS)),
-        forbidden=xml.FORBIDDEN,
-        keeps_pages=True,
-        keeps_regions=True,
-        keeps_tables=True,
         next_step="import {out} into Transkribus, images and page/ together",
     ),
 )

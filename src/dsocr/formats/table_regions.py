@@ -77,10 +77,8 @@ class TableWriter:
             id_ = xml.take_id(table.id, TABLE_ID, self.taken)
             outline = table.outline or _around(table, self.page)
             element = self.add_outlined(self.parent, "TableRegion", id_, len(self._elements), outline)
-            rows, columns = table.size
-            if self.roles:
-                element.set("rows", str(rows))
-                element.set("columns", str(columns))
+            for key, number in zip(("rows", "columns"), table.size, strict=True) if self.roles else ():
+                element.set(key, str(number))
             self._elements[table.id] = element
         return self._elements[table.id].get("id") or ""
 
@@ -88,20 +86,15 @@ class TableWriter:
         """Add a cell, without its lines."""
         self._written.add(cell.id)
         self.name(table)
-        element_name, names = (
-            ("TextRegion", ("rowIndex", "columnIndex")) if self.roles else ("TableCell", ("row", "col"))
-        )
-        element = self.add_outlined(self._elements[table.id], element_name, id_, index, outline)
-        place = dict(zip((*names, "rowSpan", "colSpan"), astuple(cell.place)[:4], strict=True))
-        if self.roles:
-            role = add_element(add_element(element, "Roles", {}), "TableCellRole", place)
-            if cell.place.is_heading:
-                role.set("header", "true")
-        else:
-            for name, number in place.items():
-                element.set(name, str(number))
-            if cell.place.is_heading:
-                element.set("custom", f"{element.get('custom')} structure {{type:{HEADING};}}")
+        name, names = ("TextRegion", ("rowIndex", "columnIndex")) if self.roles else ("TableCell", ("row", "col"))
+        element = self.add_outlined(self._elements[table.id], name, id_, index, outline)
+        placed = add_element(add_element(element, "Roles", {}), "TableCellRole", {}) if self.roles else element
+        for key, number in zip((*names, "rowSpan", "colSpan"), astuple(cell.place), strict=False):
+            placed.set(key, str(number))
+        if cell.place.is_heading and self.roles:
+            placed.set("header", "true")
+        elif cell.place.is_heading:
+            element.set("custom", f"{element.get('custom')} {xml.custom_kind(HEADING)}")
         return element
 
     def finish(self) -> None:

@@ -30,6 +30,7 @@ from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
 from dsocr.io.budget import MB, Budget
 from dsocr.io.encodings import head
 from dsocr.io.files import list_files, relative, split_of_folder
+from dsocr.text import is_blank
 
 MAX_XML_BYTES = 32 * MB
 _MAX_ELEMENTS = 1_000_000
@@ -132,16 +133,9 @@ def read_xml_pages(
     parse: Callable[[etree._Element, str], XmlPage],
 ) -> Iterator[Item]:
     """Read the pages of a source and find their images, one for each scan; a page that cannot be used is skipped."""
-    root = source.parent if source.is_file() else source
-    images = ImageFinder(root)
-
-    def image_of(path: Path) -> Path:
-        return _find_image(images, parse(parse_xml(path), "").image or path.stem, path)
-
-    def count_texts(path: Path) -> int:
-        return sum(bool(line.text.strip()) for line in parse(parse_xml(path), "").lines)
-
-    chosen, others = choose_files(find_xml(source, root_element=root_element), root, image_of, count_texts)
+    images = ImageFinder(source.parent if source.is_file() else source)
+    files = find_xml(source, root_element=root_element)
+    chosen, others = choose_files(files, images, lambda path: parse(parse_xml(path), ""))
     yield from others
     stems = Counter(file.stem for file in chosen)
     notes: list[tuple[str, str]] = []
@@ -178,7 +172,7 @@ def summarize(notes: Iterable[tuple[str, str]]) -> Iterator[str]:
 def _read_page(file: SourceFile, xml_page: XmlPage, stems: Counter[str]) -> Iterator[Item]:
     path = file.path
     try:
-        image = _find_image(file.images, xml_page.image or path.stem, path)
+        image = image_of_page(xml_page, file.images, path)
     except DataError as error:
         yield Skipped(SkipReason.NO_IMAGE, file.where, error.message)
         return
@@ -208,10 +202,10 @@ def _read_page(file: SourceFile, xml_page: XmlPage, stems: Counter[str]) -> Iter
     )
 
 
-def _find_image(images: ImageFinder, name: str, file: Path) -> Path:
+def image_of_page(page: XmlPage, images: ImageFinder, file: Path) -> Path:
     """Return the image that a file names, else the one with the file's own name."""
     try:
-        return images.find(name, near=file.parent)
+        return images.find(page.image or file.stem, near=file.parent)
     except DataError as error:
         if error.code == "image-not-found":
             with suppress(DataError):
@@ -249,21 +243,26 @@ def image_stem(file: Path) -> str:
 
 
 def choose_files(
-    files: Sequence[Path], root: Path, find_image: Callable[[Path], Path], count_texts: Callable[[Path], int]
+    files: Sequence[Path], images: ImageFinder, parse: Callable[[Path], XmlPage]
 ) -> tuple[list[Path], list[Skipped]]:
     """Return one file for each scan, in their order, and the files skipped in favour of each.
 
-    A file for which a function raises DataError is returned, and its reader says why.
+    A file that cannot be parsed or whose image cannot be read is returned, and its reader says why.
     Taken is the file that `preferred_layer` names, else the one that is named as its image, else the one with most
     transcribed lines, else the first by its path. Two images are one scan if they have the same name and content and
     are in the same split. Raises DataError if no file is of the preferred layer.
     """
-    layer, others = (_layer.get() or "").casefold(), dict[Path, Path]()
+    layer, others, root = (_layer.get() or "").casefold(), dict[Path, Path](), images.source
+
+    def find_image(file: Path) -> Path:
+        return image_of_page(parse(file), images, file)
+
     groups = [group for group in _group(files, root, find_image) if len(group) > 1]
 
     def rank(file: Path) -> tuple[bool, bool, int, str]:
         where, has_name_of_image = relative(file, root), find_image(file).stem.casefold() == file.stem.casefold()
-        return layer not in where.casefold(), not has_name_of_image, -count_texts(file), where
+        texts = sum(not is_blank(line.text) for line in parse(file).lines)
+        return layer not in where.casefold(), not has_name_of_image, -texts, where
 
     for group in groups:
         taken = min(group, key=rank)
@@ -419,10 +418,9 @@ def cell_place(element: etree._Element) -> tuple[int, int, int, int] | None:
     """Return row, column, row span and column span of a cell of PAGE, in the words of its schema or of Transkribus."""
     role = element.find("{*}Roles/{*}TableCellRole")
     names = ("row", "col") if role is None else ("rowIndex", "columnIndex")
-    place = [integer_attribute(element if role is None else role, name) for name in (*names, "rowSpan", "colSpan")]
-    row, column, rows, columns = (
-        number if number is not None else number_else for number, number_else in zip(place, (-1, -1, 1, 1), strict=True)
-    )
+    defaults = dict(zip((*names, "rowSpan", "colSpan"), (-1, -1, 1, 1), strict=True))
+    stated = {name: integer_attribute(element if role is None else role, name) for name in defaults}
+    row, column, rows, columns = (defaults | {name: n for name, n in stated.items() if n is not None}).values()
     is_inside = 0 <= row <= _MOST_ROWS - max(rows, 1) and 0 <= column <= _MOST_COLUMNS - max(columns, 1)
     return (row, column, max(rows, 1), max(columns, 1)) if is_inside else None
 

@@ -6,12 +6,16 @@ stay as they are.
 
 import codecs
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from html import unescape
 
+from lxml import etree
+
+from dsocr.document import Box, Line, Outline
 from dsocr.errors import DataError
-from dsocr.formats.xml import parse_xml_bytes, quote_attribute, take_id
+from dsocr.formats.xml import parse_xml_bytes, quote_attribute, take_id, usable_outline
 
 _PART = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|[^<]+|"
@@ -131,6 +135,16 @@ class XmlTree:
         """Yield the elements of these names, or all, in the file's order."""
         return self._document.iter(*names)
 
+    def lines(
+        self, texts: Mapping[int, Line], parse_outline: Callable[[etree._Element], Outline | None]
+    ) -> Iterator[tuple[Element, Line, Box | None]]:
+        """Yield the lines to fill in with their `texts` and boxes: those in the file, else those that are known."""
+        elements = zip(list(self.iter("TextLine")), self.parsed.iter("{*}TextLine"), strict=True)
+        for index, (element, parsed) in enumerate(elements):
+            if line := texts.get(index):
+                outline = usable_outline(parsed, parse_outline) or line.outline
+                yield element, line, outline.box if outline else None
+
     def parents(self) -> dict[Element, Element]:
         """Return the parent of each element."""
         return {child: parent for parent in (self._document, *self.iter()) for child in parent.children}
@@ -138,10 +152,8 @@ class XmlTree:
     def new(self, name: str, attributes: Mapping[str, str | None], *content: Element | str) -> Element:
         """Return an element to insert, in the root's namespace; attributes that are None are omitted."""
         prefix = self.root.prefix
-        start = f"<{prefix}{name}{_written(attributes)}"
-        if not content:
-            return Element(name, prefix, f"{start}/>")
-        return Element(name, prefix, f"{start}>", f"</{prefix}{name}>", [*content])
+        start, end = f"<{prefix}{name}{_written(attributes)}", f"</{prefix}{name}>"
+        return Element(name, prefix, f"{start}>", end, [*content]) if content else Element(name, prefix, f"{start}/>")
 
     def free_id(self, id_: str) -> str:
         """Return this id, numbered if an attribute has it already; it is taken now."""
@@ -176,11 +188,9 @@ def _parse(text: str) -> Element:
 
 
 def _decode(raw: bytes, encoding: str) -> str:
-    try:
+    with suppress(LookupError, UnicodeError):
         text = raw.decode(encoding)
         if text.encode(encoding) == raw:
             return text
-        message = f"the file is not plain {encoding}, so it cannot be filled in without changing more"
-    except (LookupError, UnicodeError) as error:
-        message = f"the file is not in the encoding that it states, {encoding}: {error}"
+    message = f"the file is not plain {encoding}, so it cannot be filled in without changing more: save it as UTF-8"
     raise DataError(message, code="xml-encoding")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +18,7 @@ from dsocr.formats.alto import find_alto
 from dsocr.formats.format import ImageFinder
 from dsocr.formats.page import find_page
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
-from dsocr.formats.xml import choose_files
+from dsocr.formats.xml import choose_files, image_of_page
 from dsocr.images import (
     IMAGE_SUFFIXES,
     CropFailure,
@@ -117,7 +118,7 @@ class FoundPages:
         self.omitted: list[str] = []
         self.are_sorted = False
         self._out = out and out.resolve()
-        self._images: dict[Path, ImageFinder] = {}
+        self._images = cache(ImageFinder)
         self._layers: set[str] = set()
         self._ids = UniqueStems()
 
@@ -131,7 +132,7 @@ class FoundPages:
             pages = self._list([root], root.parent, source)
         else:
             xml = [*find_page(root), *find_alto(root)]
-            described, others = choose_files(xml, root, lambda path: self._find_image(path, root), _count_texts)
+            described, others = choose_files(xml, self._images(root), parse_xml_page)
             self.omitted += [f"{item.where}: {item.message}" for item in others]
             files = [*described, *list_files(root, IMAGE_SUFFIXES | PDF_SUFFIXES)]
             if self._out is not None and root.resolve() in self._out.parents:
@@ -170,17 +171,12 @@ class FoundPages:
                 self.failed.append(f"{where}: {error.message}")
         return pages
 
-    def _find_image(self, path: Path, source: Path) -> Path:
-        if source not in self._images:
-            self._images[source] = ImageFinder(source)
-        page = parse_xml_page(path)
-        self._layers |= page.layers
-        return self._images[source].find(page.image or path.stem, near=path.parent)
-
     def _pages_of_file(self, path: Path, where: str, source: Path) -> list[InputPage]:
         stem, suffix = Path(where).with_suffix("").as_posix(), path.suffix.lower()
         if suffix == ".xml":
-            image = self._find_image(path, source)
+            page = parse_xml_page(path)
+            self._layers |= page.layers
+            image = image_of_page(page, self._images(source), path)
             return [InputPage(where, stem, path, f"{_stamp(path)} {_stamp(image)}", image=image)]
         is_pdf = suffix in PDF_SUFFIXES
         count = count_pages(path) if is_pdf else count_frames(path) if suffix in {".tif", ".tiff"} else 1
@@ -223,10 +219,6 @@ def find_pages(
             pages.add(given, source.path)
         pages.finish(shows)
         yield pages
-
-
-def _count_texts(path: Path) -> int:
-    return sum(not is_blank(line.text) for line in parse_xml_page(path).lines)
 
 
 def _with_shape(page: InputPage, shows: Shows | None) -> InputPage:

@@ -10,7 +10,7 @@ from dataclasses import astuple
 from lxml import etree
 
 from dsocr.document import CellPlace, Outline, Table, bounds_of_boxes, format_points
-from dsocr.formats.alto import parse_alto
+from dsocr.formats.alto import box_attributes, parse_alto
 from dsocr.formats.alto import parse_outline as parse_alto_outline
 from dsocr.formats.page import REGION_TYPES, parse_page
 from dsocr.formats.page import parse_outline as parse_page_outline
@@ -317,7 +317,7 @@ class PageStructure:
         shape = self._shape(outline)
         if self._is_alto:
             tag = self._tag(kind) if kind else None
-            attributes = {"ID": id_, "TAGREFS": tag, **_alto_box(outline.scaled(*self._scale))}
+            attributes = {"ID": id_, "TAGREFS": tag, **box_attributes(outline.scaled(*self._scale).box)}
             element, parent = self._tree.new("TextBlock", attributes, shape), next(page.iter("PrintSpace"), page)
             parent.insert(element, after=parent.children)
         else:
@@ -362,7 +362,7 @@ class PageStructure:
         shape = self._shape(line.outline)
         if self._is_alto:
             baseline = self._alto_baseline(model, outline)
-            attributes = {"ID": id_, **kept, **_alto_box(outline), "BASELINE": baseline or None}
+            attributes = {"ID": id_, **kept, **box_attributes(outline.box), "BASELINE": baseline or None}
             return self._tree.new("TextLine", attributes, shape)
         baselines = [self._page_baseline(outline)] if outline.baseline else []
         return self._tree.new("TextLine", {"id": id_, **kept}, shape, *baselines)
@@ -389,7 +389,7 @@ class PageStructure:
         shape = self._shape(outline)
         outline = outline.scaled(*self._scale)
         if self._is_alto:
-            box = _alto_box(outline)
+            box = box_attributes(outline.box)
             for part in (element, *element.all("String")):
                 part.set(box, add=False)
             if element.name == "TextLine":
@@ -485,9 +485,3 @@ def _page_type(kind: str, custom: str) -> dict[str, str | None]:
     is_known = kind in REGION_TYPES
     structure = custom_kind(kind) if kind and (not is_known or rest != custom.strip()) else ""
     return {"type": kind if is_known else None, "custom": f"{rest} {structure}".strip() or None}
-
-
-def _alto_box(outline: Outline) -> dict[str, str]:
-    left, top, right, bottom = outline.box
-    numbers = (left, top, right - left, bottom - top)
-    return dict(zip(("HPOS", "VPOS", "WIDTH", "HEIGHT"), map(str, numbers), strict=True))
