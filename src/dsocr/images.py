@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image, ImageDraw, UnidentifiedImageError
 
-from dsocr.document import Box, Line, Outline, PackedImage, Page, SkipReason, Split, Table
+from dsocr.document import Box, Line, Outline, PackedImage, Page, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.io.budget import Budget
 from dsocr.outlines import fill_polygon, has_only_baseline, is_backward, quarter_turns, turn_baselines
@@ -300,16 +300,15 @@ def _has_only_previews(file: Image.Image) -> bool:
     if file.format != "TIFF":
         return not getattr(file, "is_animated", False)
     width, height = file.size
-    has_other = False
+    others: list[tuple[int, int]] = []
     with suppress(EOFError):
         for frame in range(1, _MAX_PREVIEWS):
             file.seek(frame)
-            is_smaller = file.width < width and file.height < height
-            if not is_smaller or abs(file.width * height / (file.height * width) - 1) >= _MAX_PREVIEW_SKEW:
-                has_other = True
-                break
+            others.append(file.size)
     file.seek(0)
-    return not has_other
+    smaller = [(wide, high) for wide, high in others if wide < width and high < height]
+    is_alike = all(abs(wide * height / (high * width) - 1) < _MAX_PREVIEW_SKEW for wide, high in smaller)
+    return is_alike and smaller == others
 
 
 def eight_bit(image: Image.Image) -> Image.Image:
@@ -535,8 +534,7 @@ def crop_lines(
 def crop_key(page: Page, data: bytes, max_pixels: int = MAX_PIXELS) -> str:
     """A key that changes with the pixels of the crops; texts and names do not matter."""
     outlines = [(o.box, o.polygon, o.baseline) if (o := line.outline) else None for line in page.lines]
-    limit = [] if max_pixels == MAX_PIXELS else [max_pixels]
-    settings = json.dumps([CROP_VERSION, page.size, outlines, *limit], separators=(",", ":"))
+    settings = json.dumps([CROP_VERSION, page.size, outlines, max_pixels], separators=(",", ":"))
     return hashlib.sha256(hashlib.sha256(data).digest() + settings.encode()).hexdigest()
 
 
@@ -582,10 +580,14 @@ def scale_line(line: Line, page: Page, size: tuple[int, int]) -> Line:
     return replace(line, outline=scale_outline(line.outline, page, size), region=region)
 
 
-def scale_table(table: Table, page: Page, size: tuple[int, int]) -> Table:
-    """The table with its outlines in pixels of an image of this size."""
-    cells = (replace(cell, outline=scale_outline(cell.outline, page, size)) for cell in table.cells)
-    return replace(table, outline=scale_outline(table.outline, page, size), cells=tuple(cells))
+def scale_page(page: Page, size: tuple[int, int]) -> Page:
+    """The page with the outlines of its lines and tables in pixels of an image of this size."""
+    tables = []
+    for table in page.tables:
+        cells = (replace(cell, outline=scale_outline(cell.outline, page, size)) for cell in table.cells)
+        tables.append(replace(table, outline=scale_outline(table.outline, page, size), cells=tuple(cells)))
+    lines = tuple(scale_line(line, page, size) for line in page.lines)
+    return replace(page, lines=lines, tables=tuple(tables), size=size)
 
 
 def cropped_outline(line: Line, page: Page, size: tuple[int, int]) -> Outline | None:

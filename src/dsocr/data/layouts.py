@@ -14,7 +14,7 @@ from dsocr.document import Box, Line, Page, Sample, Skipped, SkipReason
 from dsocr.errors import DataError, option
 from dsocr.formats.page import page_document, parse_page
 from dsocr.formats.xml import parse_xml_bytes, serialize
-from dsocr.images import MAX_PAGE_PIXELS, MAX_PIXELS, scale_line, scale_table
+from dsocr.images import MAX_PAGE_PIXELS, MAX_PIXELS, scale_page
 
 _SAME = 0.9
 """If at least this share of two boxes is common, they are one line that was drawn twice."""
@@ -91,9 +91,8 @@ def layout_xml(page: Page, size: tuple[int, int]) -> str:
     """
     if not page.layout:
         return ""
-    lines = tuple(scale_line(replace(line, alignment=None), page, size) for line in page.layout)
-    tables = tuple(scale_table(table, page, size) for table in page.tables)
-    root, _ = page_document(replace(page, lines=lines, tables=tables, size=size))
+    lines = tuple(replace(line, alignment=None) for line in page.layout)
+    root, _ = page_document(scale_page(replace(page, lines=lines), size))
     return serialize(root).decode("utf-8")
 
 

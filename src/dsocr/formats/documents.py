@@ -34,7 +34,7 @@ from dsocr.document import (
 from dsocr.errors import DataError
 from dsocr.formats.format import Format, WritePage, Written, image_bytes
 from dsocr.formats.xml import escape_text, group_by_region, quote_attribute, replace_forbidden
-from dsocr.images import decode_image, scale_line
+from dsocr.images import decode_image, scale_page
 from dsocr.io.files import current_time
 
 if TYPE_CHECKING:
@@ -195,8 +195,7 @@ def _writing(folder: Path, columns: Sequence[str], *, format: Format) -> Iterato
     def write(page: Page, stem: str) -> Written:
         if format.name in _SHOW_IMAGES:
             try:
-                size = decode_image(image_bytes(page), name=page.image).image.size
-                page = replace(page, size=size, lines=tuple(scale_line(line, page, size) for line in page.lines))
+                page = scale_page(page, decode_image(image_bytes(page), name=page.image).image.size)
             except DataError as error:
                 return Written(0, [Skipped(SkipReason.BAD_IMAGE, page.where, error.message)])
         pages.append(page)

@@ -21,8 +21,7 @@ from dsocr.images import (
     cropped_outline,
     decode_image,
     read_bytes,
-    scale_line,
-    scale_table,
+    scale_page,
 )
 from dsocr.io.files import UniqueStems, inside, list_files, relative, split_of_folder, split_of_name
 
@@ -305,16 +304,14 @@ def copy_page_image(page: Page, folder: Path, stem: str) -> Page | Skipped:
         decoded = decode_image(data, name=page.image)
     except DataError as error:
         return Skipped(SkipReason.BAD_IMAGE, page.where, error.message)
-    size = decoded.image.size
     try:
-        lines = tuple(scale_line(line, page, size) for line in page.lines)
-        tables = tuple(scale_table(table, page, size) for table in page.tables)
+        scaled = scale_page(page, decoded.image.size)
     except DataError as error:
         return Skipped(SkipReason.OTHER_SIZE, page.where, error.message)
     copy = folder / (stem + (usual_suffix(decoded.format) if page.content else page.image.suffix.lower()))
     folder.mkdir(parents=True, exist_ok=True)
     copy.write_bytes(data)
-    return replace(page, image=copy, size=size, lines=lines, tables=tables)
+    return replace(scaled, image=copy)
 
 
 @dataclass(frozen=True, slots=True)

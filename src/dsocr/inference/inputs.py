@@ -29,7 +29,7 @@ from dsocr.images import (
     read_frame,
     scale_line,
     scale_outline,
-    scale_table,
+    scale_page,
     upright_size,
 )
 from dsocr.io.files import UniqueStems, is_reserved, list_files, natural_sort, relative
@@ -338,9 +338,8 @@ class PagePreparer:
             else:
                 scaled = tuple(scale_line(line, document, size) for line in lines)
                 crops.append(Crop(part.where, file.content, scale_outline(part.outline, document, size), scaled))
-        all_lines = tuple(scale_line(line, document, size) for line in document.lines)
-        tables = tuple(scale_table(table, document, size) for table in document.tables)
-        return PreparedPage(page, size, all_lines, tuple(crops), tuple(failed), tables)
+        scaled_page = scale_page(document, size)
+        return PreparedPage(page, size, scaled_page.lines, tuple(crops), tuple(failed), scaled_page.tables)
 
     def wants(self, line: Line) -> bool:
         """Whether to read the region of a line."""
@@ -392,6 +391,6 @@ def _read_xml(page: InputPage, image: Path) -> tuple[Page, list[str]]:
 def _with_tables(document: Page, data: bytes, find_tables: FindTables, *, split: bool) -> Page:
     """Return a page with its tables; `split` cuts lines where the column ends, which files to fill in do not allow."""
     image = decode_image(data, name=document.where).image
-    placed = [scale_line(line, document, image.size) for line in document.lines]
-    lines, tables = find_tables(image, placed, split=split)
-    return replace(document, lines=tuple(lines), size=image.size, tables=tuple(tables))
+    page = scale_page(document, image.size)
+    lines, tables = find_tables(image, page.lines, split=split)
+    return replace(page, lines=tuple(lines), tables=tuple(tables))
