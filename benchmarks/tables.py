@@ -258,7 +258,7 @@ def edits_of(true: Table, found: Table, near: float) -> Edits:
         rulings += len(truth)
         match.append({m: n for n, m in known.items()})
     spans, mine_over = (
-        {(cell.place.row, cell.place.column, cell.place.row_end, cell.place.column_end) for cell in table.cells}
+        {(cell.place.row, cell.place.column, cell.place.rows.stop, cell.place.columns.stop) for cell in table.cells}
         for table in (true, found)
     )
     rows, columns = match[1], match[0]

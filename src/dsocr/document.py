@@ -181,39 +181,25 @@ class CellPlace:
     is_heading: bool = False
 
     @property
-    def row_end(self) -> int:
-        """The row below it."""
-        return self.row + self.row_span
-
-    @property
-    def column_end(self) -> int:
-        """The column on its right."""
-        return self.column + self.column_span
-
-    @property
     def rows(self) -> range:
         """The rows that it covers."""
-        return range(self.row, self.row_end)
+        return range(self.row, self.row + self.row_span)
 
     @property
     def columns(self) -> range:
         """The columns that it covers."""
-        return range(self.column, self.column_end)
+        return range(self.column, self.column + self.column_span)
 
     @property
     def corners(self) -> tuple[list[int], list[int]]:
         """The rows and columns of its upper left, lower left, lower right and upper right corner."""
-        rows = [self.row, self.row_end, self.row_end, self.row]
-        return rows, [self.column, self.column, self.column_end, self.column_end]
+        (top, bottom), (left, right) = ((span.start, span.stop) for span in (self.rows, self.columns))
+        return [top, bottom, bottom, top], [left, left, right, right]
 
     def overlaps(self, other: "CellPlace") -> bool:
         """Whether both cover a row and column."""
-        return (
-            self.row < other.row_end
-            and other.row < self.row_end
-            and self.column < other.column_end
-            and other.column < self.column_end
-        )
+        pairs = (self.rows, other.rows), (self.columns, other.columns)
+        return all(max(first.start, second.start) < min(first.stop, second.stop) for first, second in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +222,7 @@ class Table:
     @property
     def size(self) -> tuple[int, int]:
         """The number of rows and of columns."""
-        return max(cell.place.row_end for cell in self.cells), max(cell.place.column_end for cell in self.cells)
+        return max(cell.place.rows.stop for cell in self.cells), max(cell.place.columns.stop for cell in self.cells)
 
 
 class AlignmentMark(NamedTuple):

@@ -66,7 +66,7 @@ def mark_headings(table: Table, lines: Sequence[Line]) -> Table:
         has_letters = any(re.search(r"[^\W\d_]|№", text) for text in above)
         if any(re.search(r"\d", texts[cell.id]) for cell in cells) or not (has_letters or row < reach):
             break
-        headings, reach = row + 1, max([reach, *(cell.place.row_end for cell in cells)])
+        headings, reach = row + 1, max([reach, *(cell.place.rows.stop for cell in cells)])
     marked = (replace(cell, place=replace(cell.place, is_heading=cell.place.row < headings)) for cell in table.cells)
     return replace(table, cells=tuple(marked))
 
@@ -160,7 +160,7 @@ def _table_rows(
     for cell in table.cells:
         if not cell.place.is_heading and by_cell[cell.id]:
             rows.setdefault(cell.place.row, {})[names[cell.place.column]] = by_cell[cell.id]
-    first = max((cell.place.row_end for cell in table.cells if cell.place.is_heading), default=0)
+    first = max((cell.place.rows.stop for cell in table.cells if cell.place.is_heading), default=0)
     for row, cells in sorted(rows.items()):
         yield _row(page, number, row - first + 1, cells)
 

@@ -188,7 +188,7 @@ def _band_at(nodes: Nodes, at: tuple[float, float]) -> tuple[int, float]:
 
 def _with_column(place: CellPlace, band: int) -> list[CellPlace]:
     """The cells that a cell becomes when the column `band` is divided."""
-    if place.column_end <= band:
+    if place.columns.stop <= band:
         return [place]
     if place.column > band:
         return [replace(place, column=place.column + 1)]
@@ -199,7 +199,7 @@ def _with_column(place: CellPlace, band: int) -> list[CellPlace]:
 
 def _without_column(place: CellPlace, ruling: int, last: int) -> CellPlace:
     """Return the place of a cell after a ruling (0 to `last`) is removed; no columns if its only one goes."""
-    kept = [column - (column >= ruling > 0) - (ruling == 0) for column in (place.column, place.column_end - 1)]
+    kept = [column - (column >= ruling > 0) - (ruling == 0) for column in (place.column, place.columns.stop - 1)]
     begin, end = max(kept[0], 0), min(kept[1], last - 2) + 1
     return replace(place, column=begin, column_span=max(end - begin, 0))
 
@@ -207,7 +207,7 @@ def _without_column(place: CellPlace, ruling: int, last: int) -> CellPlace:
 def _without_overlaps(cells: Iterable[Placed]) -> list[Placed]:
     """Join cells that overlap; the first of them stays."""
     ordered = sorted(cells, key=lambda placed: (placed[1].row, placed[1].column))
-    size = max(place.row_end for _, place in ordered), max(place.column_end for _, place in ordered)
+    size = max(place.rows.stop for _, place in ordered), max(place.columns.stop for _, place in ordered)
     owners = np.full(size, -1)
     kept: dict[int, Placed] = {}
     for number, (cell, place) in enumerate(ordered):
@@ -223,13 +223,13 @@ def _without_overlaps(cells: Iterable[Placed]) -> list[Placed]:
 
 
 def _slices(place: CellPlace) -> tuple[slice, slice]:
-    return slice(place.row, place.row_end), slice(place.column, place.column_end)
+    return slice(place.row, place.rows.stop), slice(place.column, place.columns.stop)
 
 
 def _around(*places: CellPlace) -> CellPlace:
     """The smallest place around several; it is a heading if all of them are."""
     row, column = min(place.row for place in places), min(place.column for place in places)
-    bottom, right = max(place.row_end for place in places), max(place.column_end for place in places)
+    bottom, right = max(place.rows.stop for place in places), max(place.columns.stop for place in places)
     return CellPlace(row, column, bottom - row, right - column, all(place.is_heading for place in places))
 
 

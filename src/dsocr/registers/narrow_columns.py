@@ -65,7 +65,7 @@ def _narrow_columns(table: Table) -> Iterator[Floats]:
     assert table.outline
     left, _, right, _ = table.outline.box
     for _, cells in sorted(columns.items()):
-        ends = (min(cells, key=lambda cell: cell.place.row), max(cells, key=lambda cell: cell.place.row_end))
+        ends = (min(cells, key=lambda cell: cell.place.row), max(cells, key=lambda cell: cell.place.rows.stop))
         upper, lower = (cell.outline.border for cell in ends if cell.outline)
         corners = np.array([upper[0], lower[1], lower[2], upper[3]], dtype=np.float64)
         width, height = _size(corners)
