@@ -116,12 +116,12 @@ class SourceReport:
             elif isinstance(item, Note):
                 self.note(item.message)
             else:
-                endless = [line for line in item.lines if len(line.text) > MAX_CHARACTERS]
-                for line in endless:
+                for line in item.lines:
+                    if len(line.text) <= MAX_CHARACTERS:
+                        continue
                     message = f"the text has {len(line.text):,} characters, and the limit is {MAX_CHARACTERS:,}"
                     self.skip(Skipped(SkipReason.BAD_SOURCE, line.where, message))
-                kept = tuple(line for line in item.lines if len(line.text) <= MAX_CHARACTERS)
-                yield replace(item, lines=kept) if endless else item
+                yield replace(item, lines=tuple(line for line in item.lines if len(line.text) <= MAX_CHARACTERS))
 
     def skipped_card(self) -> dict[str, CountCard]:
         """Skipped items by reason, as cards store them."""
@@ -360,19 +360,17 @@ class Dataset:
             if row.fold is None or not 1 <= row.fold <= folds:
                 raise DataError(f"fold: must be 1 to {folds}, not {row.fold}", code="bad-fold", where=where)
             split = split_of_fold(row.fold, self.fold, folds)
+        names: dict[str, Any] = {name: getattr(row, name) or None for name in ("writer", "page", "document", "source")}
         return Sample(
             id=f"{folder}/{row.file_name}",
             image=image,
             text=row.text,
             split=split,
-            writer=row.writer or None,
-            page=row.page or None,
-            document=row.document or None,
-            source=row.source or None,
             fold=row.fold,
             page_xml=row.page_xml,
             geometry={"bbox": list(row.bbox), **points} if row.bbox else points,
             aligned=float(row.aligned) if row.aligned else None,
+            **names,
         )
 
     def __str__(self) -> str:

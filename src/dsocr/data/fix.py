@@ -5,7 +5,6 @@ as another scan, crop or JPEG of the same line, are dropped. Nothing is dropped 
 correction says so, because scores must not change silently: their duplicates are only counted.
 """
 
-import hashlib
 import json
 import re
 import unicodedata
@@ -40,6 +39,7 @@ from dsocr.data.dataset import (
     SplitCard,
     SplitWriter,
     count_example,
+    image_hash,
     require_free_dataset,
 )
 from dsocr.data.split_plan import draw_folds
@@ -66,11 +66,6 @@ def fix_text(text: str) -> list[TextChange]:
     return changes
 
 
-def _remove_invisible(text: str) -> str:
-    """Remove invisible characters; a soft hyphen at the end of a line is visible there and becomes a hyphen."""
-    return VISIBLE_TEXT.apply(text) if find_invisible(text) else text
-
-
 def _replace_look_alikes(text: str) -> str:
     """Replace look-alikes where the intended script is certain.
 
@@ -94,7 +89,7 @@ def _replace_look_alikes(text: str) -> str:
 
 
 _REPAIRS: dict[str, Callable[[str], str]] = {
-    "invisible-characters": _remove_invisible,
+    "invisible-characters": lambda text: VISIBLE_TEXT.apply(text) if find_invisible(text) else text,
     "decomposed-characters": partial(unicodedata.normalize, "NFC"),
     "look-alikes": _replace_look_alikes,
 }
@@ -286,7 +281,7 @@ def _read_rows(dataset: Dataset, split: Split, *, may_be_short: bool = False) ->
         return
     lines = dataset.metadata(split).read_text(encoding="utf-8").split("\n")
     for sample, line in zip(samples, (line for line in lines if line.strip()), strict=True):
-        yield _StoredRow(sample, json.loads(line), hashlib.sha256(read_bytes(sample.image)).hexdigest())
+        yield _StoredRow(sample, json.loads(line), image_hash(sample))
 
 
 def _find_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) -> Iterator[Fix]:

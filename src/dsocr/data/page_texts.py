@@ -23,10 +23,9 @@ from dsocr.io.files import list_files, relative
 from dsocr.text import is_blank
 
 _TABLES = frozenset({".csv", ".tsv", ".jsonl"}) | SHEET_SUFFIXES
-_PLAIN = frozenset({".txt", ".md"})
-_DOCX = frozenset({".docx"})
-SUFFIXES = _PLAIN | _TABLES | PDF_SUFFIXES | _DOCX | {".xml"}
+SUFFIXES = _TABLES | PDF_SUFFIXES | {".txt", ".md", ".docx", ".xml"}
 """Files that texts are read from."""
+_HINT = f"texts are in files that end in {', '.join(sorted(SUFFIXES))}"
 
 _EMPHASIS = re.compile(r"\*(?=\S)([^*\n]+)(?<=\S)\*")
 _MARKDOWN = (
@@ -80,9 +79,9 @@ def read_page_texts(source: Path, columns: Mapping[str, str] | None = None) -> l
             pages = [PageText(pages[0].text, where, path.stem)]
         texts += [page for page in pages if not is_blank(page.text)]
     if not texts:
-        hint = f"texts are in files that end in {', '.join(sorted(SUFFIXES))}"
         if not files:
-            raise DataError("there is no text in it", code="texts-missing", where=source, hint=hint)
+            raise DataError("there is no text in it", code="texts-missing", where=source, hint=_HINT)
+        hint = _HINT
         if any(path.suffix.lower() in PDF_SUFFIXES for path in files):
             hint = "a PDF of images has no text; give a text file, or read it with an OCR program first"
         names = first_few([relative(path, root) for path in files], 5)
@@ -101,7 +100,7 @@ def _read_file(path: Path, where: str, columns: Mapping[str, str]) -> Iterator[P
         yield from _numbered(page_texts(path), where)
     elif suffix == ".xml":
         yield from _read_xml(path, where)
-    elif suffix in _DOCX:
+    elif suffix == ".docx":
         yield from _numbered(_docx_pages(path), where)
     elif suffix in SUFFIXES:
         text = read_text(path)
@@ -110,10 +109,8 @@ def _read_file(path: Path, where: str, columns: Mapping[str, str]) -> Iterator[P
             text = pattern.sub(replacement, text)
         yield from _numbered(text.split("\f"), where)
     else:
-        hint = f"texts are in files that end in {', '.join(sorted(SUFFIXES))}"
-        raise DataError(
-            f"texts are not read from {suffix or 'files without a suffix'}", code="texts-format", where=path, hint=hint
-        )
+        message = f"texts are not read from {suffix or 'files without a suffix'}"
+        raise DataError(message, code="texts-format", where=path, hint=_HINT)
 
 
 def _numbered(pages: Iterable[str], where: str) -> Iterator[PageText]:
@@ -184,14 +181,12 @@ def _docx_pages(path: Path) -> list[str]:
 
 
 def _unpack(archive: ZipFile, name: str, path: Path) -> bytes:
-    """Return a part of a Word file, whose size is known before."""
     entry = archive.getinfo(name)
     Budget(size=MAX_XML_BYTES).unpack(path, packed=entry.compress_size, unpacked=entry.file_size)
     return archive.read(entry)
 
 
 def _is_struck(run: etree._Element) -> bool:
-    """Whether a run of a Word file is struck through, by one line or two."""
     marks = [mark for name in ("strike", "dstrike") for mark in run.iterfind(f"{{*}}rPr/{{*}}{name}")]
     return any({"0", "false", "off"}.isdisjoint(mark.values()) for mark in marks)
 

@@ -48,7 +48,7 @@ from dsocr.errors import DataError, first_few, option
 from dsocr.formats import detect_format
 from dsocr.formats.format import NOT_UTF8, Format
 from dsocr.formats.xml import preferred_layer
-from dsocr.images import CropFailure, cropped_outline
+from dsocr.images import CropFailure, CroppedPage, cropped_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time, is_dataset
 from dsocr.io.processes import ProgressCallback, Workers
@@ -364,22 +364,19 @@ class _Recorder:
         """Record the next page."""
         self.report.pages += 1
         self.report.reused += result.is_reused
-        page, crops, cut = result.page, result.crops, CROPS.dump_python(result.crops, mode="json")
-        samples = []
+        page, crops, layout, samples = result.page, result.crops, "", []
+        if isinstance(crops, CroppedPage):
+            try:
+                layout = layout_xml(page, crops.size)
+            except DataError as error:
+                crops = CropFailure(SkipReason.OTHER_SIZE, error.message)
+        cut = CROPS.dump_python(crops, mode="json")
         if isinstance(crops, CropFailure):
             for line in page.lines:
                 self.report.skip(Skipped(crops.reason, line.where, crops.message))
         else:
             stem = self.stems.take(page.name)
-            layout: str | CropFailure
-            try:
-                layout = layout_xml(page, crops.size)
-            except DataError as error:
-                layout = CropFailure(SkipReason.OTHER_SIZE, error.message)
             for place, (line, crop) in enumerate(zip(page.lines, crops.lines, strict=True)):
-                if isinstance(layout, CropFailure):
-                    crop = layout
-                    cut["lines"][place] = CROPS.dump_python(crop, mode="json")
                 if isinstance(crop, CropFailure):
                     self.report.skip(Skipped(crop.reason, line.where, crop.message))
                     continue
@@ -395,20 +392,11 @@ class _Recorder:
                 if self.keeps_layout:
                     row["page_xml"] = layout
                 samples.append((str(result.folder / crop.file), row))
-                candidate = SplitCandidate(
-                    page.name,
-                    line.where,
-                    line.text,
-                    page.writer or None,
-                    page.document or None,
-                    page.page or None,
-                    page.split,
-                    picture=result.picture,
-                    is_checked=line.alignment is None,
-                )
-                self.candidates.append(candidate)
-        names = {"source": page.where, "image": page.name, "picture": result.picture}
-        source = {**names, "key": result.key, "cut": cut}
+                names: dict[str, Any] = {unit: row[unit] or None for unit in ("writer", "document", "page")}
+                candidate = SplitCandidate(page.name, line.where, line.text, split=page.split, **names)
+                is_checked = line.alignment is None
+                self.candidates.append(replace(candidate, picture=result.picture, is_checked=is_checked))
+        source = {"source": page.where, "image": page.name, "picture": result.picture, "key": result.key, "cut": cut}
         self.file.write(json.dumps({"source": source, "samples": samples}) + "\n")
 
 

@@ -322,7 +322,6 @@ class _Grouped:
         return [assigned[group] for group in self.groups]
 
     def _units_with(self, count: int) -> list[str]:
-        """The other units by which there are at least as many groups."""
         others = (unit for unit in known_units(self.candidates) if unit != self.unit)
         return [unit for unit in others if len(set(group_candidates(self.candidates, [unit]))) >= count]
 

@@ -12,6 +12,7 @@ from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.data.dataset import METADATA_FILE, Dataset, split_hash
 from dsocr.data.splits import KEYS, find_crossing
 from dsocr.document import Split
+from dsocr.html import counted
 from dsocr.text import comparable, letters_of
 
 _MIN_TEST_SAMPLES = 50
@@ -176,8 +177,8 @@ def check_balance(dataset: Dataset, samples: Sequence[CheckedSample]) -> Iterato
         yield Problem("few-samples", "note", message, where)
     writers = len({item.sample.writer for item in test} - {None})
     if dataset.card.split_by == "writer" and 0 < writers < _MIN_TEST_WRITERS:
-        number = "one writer" if writers == 1 else f"{writers} writers"
-        yield Problem("few-writers", "note", f"Test split is by {number}: its score says little about others", where)
+        message = f"Test split is by {counted(writers, 'writer')}: its score says little about others"
+        yield Problem("few-writers", "note", message, where)
 
 
 def _check_coverage(train: Sequence[CheckedSample], evaluated: Sequence[CheckedSample]) -> Iterator[Problem]:
