@@ -45,7 +45,7 @@ def read_sources(dataset: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     ):
         for row in map(json.loads, file):
             CROPS.validate_python(row["cut"])
-            yield row["key"], row["picture"], row["cut"]
+            yield row["key"], row["sha256"], row["cut"]
 
 
 @dataclass(frozen=True, slots=True)

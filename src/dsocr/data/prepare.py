@@ -396,7 +396,7 @@ class _Recorder:
                 candidate = SplitCandidate(page.name, line.where, line.text, split=page.split, **names)
                 is_checked = line.alignment is None
                 self.candidates.append(replace(candidate, picture=result.picture, is_checked=is_checked))
-        source = {"source": page.where, "image": page.name, "picture": result.picture, "key": result.key, "cut": cut}
+        source = {"source": page.where, "image": page.name, "sha256": result.picture, "key": result.key, "cut": cut}
         self.file.write(json.dumps({"source": source, "samples": samples}) + "\n")
 
 
