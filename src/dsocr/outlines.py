@@ -271,14 +271,12 @@ def _pitches(outlines: Sequence[Outline]) -> list[float]:
     pitches = []
     for baseline in baselines:
         length = float(np.linalg.norm(baseline[-1] - baseline[0]))
-        distances = []
-        for other in baselines:
-            along, offsets = _project(other, baseline)
-            overlap = min(along.max(), length) - max(along.min(), 0)
-            distance = abs(float(offsets.mean()))
-            if overlap > 0.3 * min(length, along.max() - along.min()) and distance > _MIN_PITCH:
-                distances.append(distance)
-        pitches += [min(distances)] if distances else []
+        distances = [
+            abs(float(offsets.mean()))
+            for along, offsets in (_project(other, baseline) for other in baselines)
+            if min(along.max(), length) - max(along.min(), 0) > 0.3 * min(length, along.max() - along.min())
+        ]
+        pitches += sorted(distance for distance in distances if distance > _MIN_PITCH)[:1]
     return pitches
 
 

@@ -26,6 +26,7 @@ _CLOSING = frozenset(".,;:!?…»)]")
 
 _NON_ASCII = re.compile("[\u0080-\U0010ffff]+")
 _MISREAD_AS = ("cp1251", "cp1252", "latin-1")
+_EUROPEAN = re.compile("[\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0400-\u0481\u048a-\u052f]+")
 _COMMON_SIGNS = frozenset("«»—–…№„“”‘’°§©·\u00a0")
 
 _ESCAPED = re.compile("&(?:amp|lt|gt|quot|apos|nbsp|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
@@ -74,9 +75,9 @@ def _decode_again(text: str) -> str | None:
         except UnicodeError:
             continue
         high = [character for character in decoded if ord(character) > 127]
-        letters = [character for character in high if _is_european(character)]
+        letters = "".join(character for character in high if character not in _COMMON_SIGNS)
         is_proof = len(high) >= 2 or (text[0] == "Ã" and text[1] not in "«»“”‘’")
-        if is_proof and letters and all(letter in _COMMON_SIGNS or _is_european(letter) for letter in high):
+        if is_proof and _EUROPEAN.fullmatch(letters):
             return decoded
     return None
 
@@ -89,10 +90,6 @@ def _to_byte(character: str, encoding: str) -> bytes:
         if "\u0080" <= character <= "\u009f":
             return character.encode("latin-1")
         raise
-
-
-def _is_european(character: str) -> bool:
-    return character.isalpha() and ("\u00c0" <= character <= "\u024f" or "\u0400" <= character <= "\u052f")
 
 
 def _join_words(text: str) -> str:
