@@ -89,12 +89,10 @@ def push(
     folder = source.folder if isinstance(source, Dataset) else Path(source)
     if not is_hub_id(repo):
         raise ConfigError(f"{repo!r} is no name on the Hub", code="repo-invalid", hint="give owner/name")
-    if license is not None and not _LICENSE.fullmatch(license):
-        hint = "the Hub's identifiers are in lower case, such as cc-by-4.0, cc0-1.0 or apache-2.0"
-        raise ConfigError(f"{license!r} is no identifier of a licence", code="license-missing", hint=hint)
-    if license is None and not dry_run:
-        hint = f"give {option('license', 'cc-by-4.0')}, or another that the sources and the base allow"
-        raise ConfigError("nothing is published without a licence", code="license-missing", hint=hint)
+    if not _LICENSE.fullmatch(license or ("none" if dry_run else "")):
+        hint = f"give {option('license', 'cc-by-4.0')}, or another in lower case that the sources and the base allow"
+        message = f"nothing is published without the Hub's identifier of a licence, and {license!r} is none"
+        raise ConfigError(message, code="license-missing", hint=hint)
     with tempfile.TemporaryDirectory(prefix="dsocr-push-") as work:
         kind: Literal["model", "dataset"] = "dataset" if is_dataset(folder) else "model"
         if kind == "dataset":

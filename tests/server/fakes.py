@@ -35,14 +35,12 @@ class FakeModels:
 
     def __init__(self, *, batch_size: int = 4) -> None:
         self.names = ["mine", "other"]
+        self.units: dict[str, Unit] = {"mine": "line", "other": "page"}
         self.batch_size = batch_size
         self.gate = threading.Event()
         self.gate.set()
         self.started = threading.Event()
         self.batches: list[tuple[str, list[int]]] = []
-
-    def unit(self, model: str) -> Unit:
-        return "page" if model == "other" else "line"
 
     def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         self.started.set()

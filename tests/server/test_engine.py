@@ -50,7 +50,7 @@ def job(width: int = 20, model: str = "mine", data: bytes | None = None, pixels:
 
 
 async def texts(jobs: list[QueuedImage]) -> list[str]:
-    return [(await job.result).prediction.text for job in jobs]
+    return [(await job.result).text for job in jobs]
 
 
 @pytest.mark.parametrize(

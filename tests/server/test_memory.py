@@ -18,14 +18,14 @@ from PIL import Image
 from dsocr.errors import DsocrError
 from dsocr.inference.confidence import Prediction
 from dsocr.server.access import RequestError, ServerLimits
-from dsocr.server.engine import QueuedImage, Transcript
+from dsocr.server.engine import QueuedImage
 from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE
 from tests.server.fakes import FakeModels, data_uri, png
 
 _LARGE = 2_000_000
 """Bytes; nothing but request bodies is that large."""
-_OURS = (QueuedImage, Transcript, Prediction, Image.Image, RequestError, DsocrError, RuntimeError)
+_OURS = (QueuedImage, Prediction, Image.Image, RequestError, DsocrError, RuntimeError)
 
 
 @contextmanager

@@ -233,7 +233,8 @@ class Prediction:
     `looping` line looped again, and its first text is cut at the loop. `overruled` counts tokens at which the loop
     guard forbade the model's choice. `confidence` is the share of the text that is likely right; `words`, `characters`
     and `lines` hold the confidences of these parts, `scores` their sources; None and empty if unknown. `script` is the
-    script that was decided for its page. `plain` is the reading without the language model, None if there is none.
+    script that was decided for its page. `plain` is the reading without the language model, None if there is none. A
+    `page_shaped` image looks like a page, and was read as a line.
     """
 
     id: str
@@ -250,6 +251,7 @@ class Prediction:
     scores: tuple[TokenScore, ...] = field(default=(), repr=False)
     script: str | None = None
     plain: str | None = field(default=None, repr=False)
+    page_shaped: bool = field(default=False, repr=False)
 
     def rescore(self, scored: ScoredText, scales: Calibration) -> "Prediction":
         """Return it with another text, and the confidences that follow from its scores."""
@@ -272,6 +274,7 @@ class Prediction:
             "truncated": self.truncated,
             "overruled": self.overruled > 0,
             "retried": self.retried,
+            "page_shaped": self.page_shaped,
         }
         return tuple(name for name, holds in conditions.items() if holds)
 

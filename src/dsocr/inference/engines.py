@@ -30,7 +30,7 @@ from typing import Any
 from PIL import Image
 
 from dsocr import __version__, errors
-from dsocr.errors import ConfigError, DsocrError, RunError, command, first_few, option
+from dsocr.errors import ConfigError, DsocrError, RunError, command, first_few, not_installed, option
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.inference.inputs import InputPage, PagePreparer
 from dsocr.inference.pages import ImageReader, Rows, read_locally
@@ -297,7 +297,7 @@ class Cluster:
     """A Ray cluster: the one in RAY_ADDRESS or the one this machine belongs to, else this machine alone.
 
     `actors` read in parallel, each with its own model; None means one per graphics card, else one per machine. Raises
-    ConfigError if Ray is not installed.
+    RunError if Ray is not installed.
     """
 
     actors: int | None = None
@@ -386,10 +386,7 @@ def _import_ray() -> Any:
         # Ray can be installed without it.
         import_module("ray.data")
     except ImportError as error:
-        hint = 'pip install "dsocr-hw[ray]", on every machine of the cluster'
-        raise ConfigError(
-            f"{option('engine', 'ray')} needs Ray, which is not installed", code="package-missing", hint=hint
-        ) from error
+        raise not_installed(option("engine", "ray"), "Ray on every machine of the cluster", "ray") from error
     return ray
 
 

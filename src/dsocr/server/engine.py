@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -46,14 +46,6 @@ _MAX_WAIT = 0.75
 """Share of the deadline that an image may wait: begun later, it would hardly be read in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """A prediction with the reasons to review it; `page_shaped` means a page was sent to a model of lines."""
-
-    prediction: Prediction
-    flags: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class QueuedImage:
     """An image file in the queue; its result is set when it is read. To be made in the event loop."""
@@ -62,7 +54,7 @@ class QueuedImage:
     pixels: int
     model: str
     since: float = field(default_factory=time.monotonic)
-    result: "asyncio.Future[Transcript]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    result: "asyncio.Future[Prediction]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
     def kind(self) -> tuple[str, bool]:
@@ -151,8 +143,8 @@ class Engine:
         self._read_pages = bool(batch) and batch[0].pixels > _LINE_PIXELS
         return batch
 
-    def _read(self, batch: Sequence[QueuedImage]) -> list[Transcript | RequestError]:
-        """The transcript of every image, or the error; an image that cannot be read does not affect the others."""
+    def _read(self, batch: Sequence[QueuedImage]) -> list[Prediction | RequestError]:
+        """The prediction of every image, or the error; an image that cannot be read does not affect the others."""
         started = time.monotonic()
         outcomes = self._read_together(batch) or [self._read_together([job])[0] for job in batch]
         _BATCHES.observe(len(batch))
@@ -161,24 +153,21 @@ class Engine:
             return_free_memory()
         return outcomes
 
-    def _read_together(self, batch: Sequence[QueuedImage]) -> list[Transcript | RequestError]:
+    def _read_together(self, batch: Sequence[QueuedImage]) -> list[Prediction | RequestError]:
         """The outcomes; empty if several images failed together."""
         model = batch[0].model
         try:
             images = [decode_image(job.data, name="image", max_pixels=self._limits.max_pixels).image for job in batch]
             predictions = list(self._models.read(model, ((str(place), image) for place, image in enumerate(images))))
-            unit = self._models.unit(model)
         except Exception as error:  # noqa: BLE001 - reported to the client
             return [] if len(batch) > 1 else [_request_error(error)]
-        transcripts: list[Transcript | RequestError] = []
-        for image, prediction in zip(images, predictions, strict=True):
-            is_page = unit == "line" and guess_shows(image.size) == "page"
-            flags = (*prediction.flags, *(["page_shaped"] if is_page else []))
-            _TOKENS.inc(prediction.tokens)
-            for flag in flags:
+        for place, image in enumerate(images):
+            is_page = self._models.units[model] == "line" and guess_shows(image.size) == "page"
+            predictions[place] = replace(predictions[place], page_shaped=is_page)
+            _TOKENS.inc(predictions[place].tokens)
+            for flag in predictions[place].flags:
                 _FLAGGED.labels(flag).inc()
-            transcripts.append(Transcript(prediction, flags))
-        return transcripts
+        return [*predictions]
 
 
 def _request_error(error: Exception) -> RequestError:
@@ -196,7 +185,7 @@ def _request_error(error: Exception) -> RequestError:
 
 async def read_images(
     request: Request, images: Sequence[bytes], model: str, engine: Engine, limits: ServerLimits
-) -> list[Transcript]:
+) -> list[Prediction]:
     """Read image files. Raises RequestError if that takes too long or the client disconnects."""
     sizes = [await asyncio.to_thread(check_image, data, limits.max_pixels) for data in images]
     jobs = [QueuedImage(data, pixels, model) for data, pixels in zip(images, sizes, strict=True)]
@@ -222,7 +211,7 @@ def _too_late(limits: ServerLimits) -> RequestError:
 
 
 class ServedModels:
-    """Adapters of one base by name; the first is the default.
+    """Adapters of one base by name, and the units of images that they read; the first is the default.
 
     `script` replaces `generation.script` of each; where that is auto, a line is read in any script, because other
     requests must not change its text.
@@ -232,7 +221,7 @@ class ServedModels:
         self.names = list(adapters)
         self.default = self.names[0]
         self._readers: dict[str, LocalReader] = {}
-        self._units: dict[str, Unit] = {}
+        self.units: dict[str, Unit] = {}
         self._keys: dict[str, str] = {}
         first = ReadingSettings.load(adapters[self.default])
         for number, (name, folder) in enumerate(adapters.items()):
@@ -252,16 +241,12 @@ class ServedModels:
                 message = f"the adapter is for base {settings.base}, not {first.base}"
                 raise ModelError(message, code="adapter-of-other-base", where=folder, hint=hint)
             self._readers[name] = reader.with_script(script)
-            self._units[name] = settings.unit
+            self.units[name] = settings.unit
 
     @property
     def batch_size(self) -> int:
         """The largest number of images to read together."""
         return self._readers[self.default].generation.batch_size
-
-    def unit(self, model: str) -> Unit:
-        """Whether the model was trained on lines or pages."""
-        return self._units[model]
 
     def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every (id, image), in their order."""

@@ -24,7 +24,7 @@ from dsocr.server.access import (
     decode_data_uri,
     read_body,
 )
-from dsocr.server.engine import Engine, ServedModels, Transcript, read_images
+from dsocr.server.engine import Engine, ServedModels, read_images
 
 _REJECTIONS = Counter("dsocr_rejections", "Rejected requests by error code.", ["reason"])
 _MAX_COMMAS = 10_000
@@ -119,8 +119,7 @@ def create_app(
         engine.check_room()
         with budget.account() as reserve:
             data = await read_body(request, limits.max_body_bytes, limits.body_timeout, reserve)
-            (transcript,) = await read_images(request, [data], name, engine, limits)
-        prediction = transcript.prediction
+            (prediction,) = await read_images(request, [data], name, engine, limits)
         if request.headers.get("accept", "").startswith("text/plain"):
             return PlainTextResponse(prediction.text)
         return Transcription(
@@ -129,7 +128,7 @@ def create_app(
             text=prediction.text,
             tokens=prediction.tokens,
             confidence=prediction.confidence,
-            flags=list(transcript.flags),
+            flags=list(prediction.flags),
         )
 
     @app.post("/v1/chat/completions", openapi_extra=_body("application/json", {"type": "object"}))
@@ -142,8 +141,8 @@ def create_app(
                 chat, images = await asyncio.to_thread(_parse_chat, body)
             del body
             name = known_model(chat.model)
-            transcripts = await read_images(request, images, name, engine, limits)
-        completion = _completion(chat, name, transcripts)
+            predictions = await read_images(request, images, name, engine, limits)
+        completion = _completion(chat, name, predictions)
         return _stream(chat, completion) if chat.stream else JSONResponse(completion)
 
     @app.get("/v1/models")
@@ -206,8 +205,7 @@ def _parse_chat(body: bytes) -> tuple[ChatRequest, list[bytes]]:
     raise RequestError(400, "no_image", "no message has an image: add a part of type image_url with a data URI")
 
 
-def _completion(chat: ChatRequest, model: str, transcripts: Sequence[Transcript]) -> dict[str, Any]:
-    predictions = [transcript.prediction for transcript in transcripts]
+def _completion(chat: ChatRequest, model: str, predictions: Sequence[Prediction]) -> dict[str, Any]:
     text = "\n".join(prediction.text for prediction in predictions)
     tokens = sum(prediction.tokens for prediction in predictions)  # images and the run's prompt are not counted
     choice = {
@@ -223,10 +221,7 @@ def _completion(chat: ChatRequest, model: str, transcripts: Sequence[Transcript]
         "model": model,
         "choices": [choice],
         "usage": {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens},
-        "dsocr": [
-            {"confidence": transcript.prediction.confidence, "flags": list(transcript.flags)}
-            for transcript in transcripts
-        ],
+        "dsocr": [{"confidence": prediction.confidence, "flags": list(prediction.flags)} for prediction in predictions],
     }
 
 
