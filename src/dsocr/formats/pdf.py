@@ -14,8 +14,8 @@ UTF-16 code and a table that maps codes to letters, so any script can be searche
 import io
 import math
 import re
-import struct
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -271,8 +271,8 @@ def _stored_image(page: "pypdfium2.PdfPage", where: str) -> bytes | None:
         data = bytes(scan.get_data())
         with suppress(DataError):
             decoded = decode_image(data, name=where, max_pixels=MAX_PIXELS)
-            return data if decoded.as_stored and _looks_like(page, decoded.image) else None
-        return None
+            if decoded.as_stored:
+                return data if _looks_like(page, decoded.image) else None
     picture = _bitmap_image(scan.get_bitmap())
     if not _looks_like(page, picture):
         return None
@@ -400,13 +400,15 @@ def _spill(document: "pikepdf.Pdf", path: Path, filled: int) -> "tuple[pikepdf.P
 
 def _write_page(document: "pikepdf.Pdf", index: int, page: Page, font: "pikepdf.Object") -> int:
     """Replace the page at an index, or add one, by the image with its text; return the image's bytes."""
-    from pikepdf import Dictionary
+    from pikepdf import Dictionary, Name
 
     content = image_bytes(page)
     decoded = decode_image(content, name=page.where)
-    image = decoded.image
-    if not (decoded.as_stored and decoded.format == "JPEG"):
-        content = encode_image(image, decoded.format).content
+    image, is_jpeg = decoded.image, decoded.format == "JPEG"
+    if not is_jpeg:
+        content = zlib.compress(image.tobytes())
+    elif not decoded.as_stored:
+        content = encode_image(image, "JPEG").content
     scale = _points_per_pixel(page, image)
     width, height = image.width * scale, image.height * scale
     text = "".join(_draw_line(line, page, image.height, scale) for line in page.transcribed_lines)
@@ -419,42 +421,19 @@ def _write_page(document: "pikepdf.Pdf", index: int, page: Page, font: "pikepdf.
         boxes = [[float(value) for value in box] for box in (target.mediabox, target.cropbox)]
         left, bottom = (max(min(box[at], box[at + 2]) for box in boxes) for at in (0, 1))
         drawing = f"1 0 0 1 {left:.2f} {bottom:.2f} cm\n{drawing}"
-    target.Resources = Dictionary(XObject=Dictionary(I=_image_object(document, content)), Font=Dictionary(F=font))
-    target.Contents = document.make_stream(drawing.encode("ascii"))
-    return len(content)
-
-
-def _image_object(document: "pikepdf.Pdf", file: bytes) -> "pikepdf.Stream":
-    """Make an image object from the compressed pixels of a JPEG or PNG file, without encoding them again."""
-    from pikepdf import Dictionary, Name
-
-    with Image.open(io.BytesIO(file), formats=("JPEG", "PNG")) as image:
-        channels = 1 if image.mode == "L" else 3
-        (width, height), is_jpeg = image.size, image.format == "JPEG"
-    stream = document.make_stream(
-        file if is_jpeg else _png_pixels(file),
+    pixels = document.make_stream(
+        content,
         Type=Name.XObject,
         Subtype=Name.Image,
-        Width=width,
-        Height=height,
+        Width=image.width,
+        Height=image.height,
         BitsPerComponent=8,
-        ColorSpace=Name.DeviceGray if channels == 1 else Name.DeviceRGB,
+        ColorSpace=Name.DeviceGray if image.mode == "L" else Name.DeviceRGB,
         Filter=Name.DCTDecode if is_jpeg else Name.FlateDecode,
     )
-    if not is_jpeg:  # 15 is PNG's own prediction, chosen row by row
-        stream.DecodeParms = Dictionary(Predictor=15, Colors=channels, BitsPerComponent=8, Columns=width)
-    return stream
-
-
-def _png_pixels(file: bytes) -> bytes:
-    """Return the compressed pixels of a PNG file that Pillow wrote: not interlaced, 8 bits, grey or RGB."""
-    start, parts = 8, []
-    while start < len(file):
-        length, kind = struct.unpack_from(">I4s", file, start)
-        if kind == b"IDAT":
-            parts.append(file[start + 8 : start + 8 + length])
-        start += length + 12
-    return b"".join(parts)
+    target.Resources = Dictionary(XObject=Dictionary(I=pixels), Font=Dictionary(F=font))
+    target.Contents = document.make_stream(drawing.encode("ascii"))
+    return len(content)
 
 
 def _blank_font(document: "pikepdf.Pdf") -> "pikepdf.Object":
