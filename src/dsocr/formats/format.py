@@ -314,35 +314,23 @@ def copy_page_image(page: Page, folder: Path, stem: str) -> Page | Skipped:
     return replace(scaled, image=copy)
 
 
-@dataclass(frozen=True, slots=True)
-class LineImage:
-    """A line image: its file name and content, and the line with the box that was cut out of its page, if any."""
+def cut_lines(page: Page, stem: str, stems: UniqueStems) -> tuple[list[tuple[str, bytes, Line]], list[Skipped]]:
+    """Cut the lines out of a page as `prepare` does, under file names unique among `stems`.
 
-    file: str
-    content: bytes
-    line: Line
-
-
-class LineCutter:
-    """Cuts lines out of pages as `prepare` does, under unique file names."""
-
-    def __init__(self) -> None:
-        self._stems = UniqueStems()
-
-    def cut(self, page: Page, stem: str) -> tuple[list[LineImage], list[Skipped]]:
-        """Return the line images of a page and the lines that could not be cut."""
-        try:
-            cropped = crop_lines(page, image_bytes(page))
-        except DataError as error:
-            return [], [Skipped(SkipReason.BAD_IMAGE, page.where, error.message)]
-        if not isinstance(cropped, tuple):
-            return [], [Skipped(cropped.reason, page.where, cropped.message)]
-        size, files = cropped
-        images, skipped = [], []
-        for number, (line, file) in enumerate(zip(page.lines, files, strict=True), start=1):
-            if isinstance(file, LineFile):
-                name = self._stems.take_stem(f"{stem}_{number:04d}" if line.outline else stem) + file.suffix
-                images.append(LineImage(name, file.content, replace(line, outline=cropped_outline(line, page, size))))
-            else:
-                skipped.append(Skipped(file.reason, line.where, file.message))
-        return images, skipped
+    Returns the name, content and line, with the box that was cut, of each image, and the lines that could not be cut.
+    """
+    try:
+        cropped = crop_lines(page, image_bytes(page))
+    except DataError as error:
+        return [], [Skipped(SkipReason.BAD_IMAGE, page.where, error.message)]
+    if not isinstance(cropped, tuple):
+        return [], [Skipped(cropped.reason, page.where, cropped.message)]
+    size, files = cropped
+    images, skipped = [], []
+    for number, (line, file) in enumerate(zip(page.lines, files, strict=True), start=1):
+        if isinstance(file, LineFile):
+            name = stems.take_stem(f"{stem}_{number:04d}" if line.outline else stem) + file.suffix
+            images.append((name, file.content, replace(line, outline=cropped_outline(line, page, size))))
+        else:
+            skipped.append(Skipped(file.reason, line.where, file.message))
+    return images, skipped

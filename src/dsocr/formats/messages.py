@@ -20,14 +20,15 @@ from dsocr.formats.format import (
     SURROGATES,
     Columns,
     Format,
-    LineCutter,
     SourceFile,
     WritePage,
     Written,
+    cut_lines,
     read_files,
     source_files,
 )
 from dsocr.io.encodings import head, parse_json, read_json, read_text
+from dsocr.io.files import UniqueStems
 
 PROMPT = "Free OCR."
 
@@ -150,17 +151,17 @@ def writing_messages(
 
     The rows of a split are lines of JSONL, or one JSON list with a `dataset_info.json` that describes the files.
     """
-    cutter = LineCutter()
+    stems = UniqueStems()
     files: dict[str, TextIO] = {}
 
     def write(page: Page, stem: str) -> Written:
         (folder / IMAGES).mkdir(exist_ok=True)
-        images, skipped = cutter.cut(page, stem)
+        images, skipped = cut_lines(page, stem, stems)
         names = {"writer": page.writer or "", "page": page.page or "", "document": page.document or ""}
         split = page.split or _UNSPLIT
-        for image in images:
-            (folder / IMAGES / image.file).write_bytes(image.content)
-            content = json.dumps(row(f"{IMAGES}/{image.file}", image.line.text) | names, ensure_ascii=False)
+        for name, image, line in images:
+            (folder / IMAGES / name).write_bytes(image)
+            content = json.dumps(row(f"{IMAGES}/{name}", line.text) | names, ensure_ascii=False)
             before = ",\n" if split in files else "[\n"
             if split not in files:
                 path = folder / f"{split}{'.json' if is_list else '.jsonl'}"

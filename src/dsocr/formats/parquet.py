@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from dsocr.document import Item, Line, Page, format_points
 from dsocr.errors import DataError
-from dsocr.formats.format import Columns, Format, LineCutter, SourceFile, WritePage, Written, read_files, source_files
+from dsocr.formats.format import Columns, Format, SourceFile, WritePage, Written, cut_lines, read_files, source_files
 from dsocr.formats.registers import write_parquet
 from dsocr.formats.tables import guess_roles, parse_box, require_roles, row_details
 from dsocr.io.budget import MB, Budget
-from dsocr.io.files import parse_split, relative, rename
+from dsocr.io.files import UniqueStems, parse_split, relative, rename
 
 _ROWS = 1024
 """Rows of texts read at once."""
@@ -277,20 +277,19 @@ class ShardWriter:
 def writing_shards(folder: Path, columns: Sequence[str]) -> Iterator[WritePage]:
     """Write line images into shards, by split; `columns` are the source's own, which follow ours."""
     shards: dict[str, ShardWriter] = {}
-    cutter = LineCutter()
+    stems = UniqueStems()
     (folder / "data").mkdir()
 
     def write(page: Page, stem: str) -> Written:
-        images, skipped = cutter.cut(page, stem)
+        images, skipped = cut_lines(page, stem, stems)
         name = page.split or _UNSPLIT
         if name not in shards:
             writer = ShardWriter(folder / "data", name, [*_COLUMNS[1:], *columns])
             shards[name] = stack.enter_context(closing(writer))
         names = {"writer": page.writer or "", "page": page.page or "", "document": page.document or ""}
         others = {column: page.columns.get(column, "") for column in columns}
-        for image in images:
-            row = {"text": image.line.text, **names, **_origin(page, image.line), **others}
-            shards[name].add(image.file, image.content, row)
+        for file, content, line in images:
+            shards[name].add(file, content, {"text": line.text, **names, **_origin(page, line), **others})
         return Written(len(images), skipped)
 
     with ExitStack() as stack:
