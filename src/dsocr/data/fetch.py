@@ -61,9 +61,7 @@ _IIIF = re.compile(rb"iiif\.io/api/presentation|shared-canvas\.org")
 _MAX_DOCUMENT = 64 * 1024 * 1024
 _MAX_IMAGE = 512 * 1024 * 1024
 _MAX_COLLECTIONS = 500
-"""Collections inside a collection."""
 _MAX_ANNOTATION_PAGES = 100
-"""Addresses of annotations of a page that are asked."""
 _CONTENT_KEYS = ("items", "sequences", "manifests", "collections", "members", "first")
 """Keys of a manifest or collection that is there whole, not only its address."""
 _SHOWN_REASONS = 3
@@ -150,8 +148,8 @@ def fetch_source(
             listed = "\n  ".join(f"{count} x {reason}" for reason, count in reasons)
             message = f"no page could be fetched:\n  {listed}"
             raise DataError(message, code="nothing-fetched", where=where, hint="run the same command again to resume")
-        fetched_files = [] if root == folder else sorted(path for path in root.rglob("*") if path.is_file())
-        files = [path for path in fetched_files if path != root / INDEX]
+        below = [] if root == folder else sorted(root.rglob("*"))
+        files = [path for path in below if path.is_file() and path != root / INDEX]
         index = SourceIndex(
             address or source.name,
             "mets" if is_mets else "iiif",

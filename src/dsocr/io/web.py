@@ -7,6 +7,7 @@ could check where they connect to.
 """
 
 import ipaddress
+import math
 import socket
 import ssl
 import time
@@ -14,7 +15,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
-from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, cast
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
@@ -123,7 +123,7 @@ class WebClient:
                 message = f"fetching has taken {self._options.hours:g} hours; run the same command again to resume"
                 raise WebError(message, is_transient=True)
             try:
-                content, kind = self._follow(url, min(limit, self._budget.size), accept)
+                content, kind = self._ask(url, min(limit, self._budget.size), accept)
             except WebError as error:
                 pause = error.wait if error.wait is not None else min(2.0 ** (attempt - 1), _MAX_PAUSE)
                 if not error.is_transient or attempt == _ATTEMPTS or pause > _MAX_PAUSE:
@@ -136,31 +136,27 @@ class WebClient:
                 return content, kind
         raise AssertionError
 
-    def _follow(self, url: str, limit: int, accept: str) -> tuple[bytes, str]:
-        for _ in range(_REDIRECTS + 1):
-            answer = self._ask(url, limit, accept)
-            if isinstance(answer, tuple):
-                return answer
-            url = urljoin(url, answer)
-        raise WebError(f"more than {_REDIRECTS} redirects")
-
-    def _ask(self, url: str, limit: int, accept: str) -> tuple[bytes, str] | str:
-        """Return the answer and its type, or the address that the server redirects to."""
-        host = url.partition("://")[2].partition("/")[0]
-        if (last := self._last.get(host)) is not None and (wait := last + self._options.delay - time.monotonic()) > 0:
-            self.sleep(wait)
+    def _ask(self, url: str, limit: int, accept: str) -> tuple[bytes, str]:
+        """Return the answer and its type, after redirects."""
         headers = {"User-Agent": _AGENT, "Accept": accept, "Accept-Encoding": "gzip, identity;q=0.5"}
-        network = _Network(min(self._options.timeout, self._budget.seconds_left), private=self._options.private)
-        try:
-            with _exchange(network, "GET", url, headers) as response:
-                if response.status in {301, 302, 303, 307, 308} and (target := _header(response, "Location")):
-                    return target
-                if response.status != 200:
-                    raise _refusal(response)
-                kind = _header(response, "Content-Type").partition(";")[0].strip().lower() or "text/plain"
-                return b"".join(_read_limited(response, limit)), kind
-        finally:
-            self._last[host] = time.monotonic()
+        for _ in range(_REDIRECTS + 1):
+            host = url.partition("://")[2].partition("/")[0]
+            last = self._last.get(host, -math.inf)
+            if (wait := last + self._options.delay - time.monotonic()) > 0:
+                self.sleep(wait)
+            network = _Network(min(self._options.timeout, self._budget.seconds_left), private=self._options.private)
+            try:
+                with _exchange(network, "GET", url, headers) as response:
+                    if response.status in {301, 302, 303, 307, 308} and (target := _header(response, "Location")):
+                        url = urljoin(url, target)
+                        continue
+                    if response.status != 200:
+                        raise _refusal(response)
+                    kind = _header(response, "Content-Type").partition(";")[0].strip().lower() or "text/plain"
+                    return b"".join(_read_limited(response, limit)), kind
+            finally:
+                self._last[host] = time.monotonic()
+        raise WebError(f"more than {_REDIRECTS} redirects")
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout: float, limit: int) -> bytes:
@@ -301,16 +297,9 @@ def _refusal(response: "httpcore2.Response") -> WebError:
     message = f"the server answers {response.status} {reason}".rstrip()
     if response.status in {401, 403}:
         message += "; files behind a login are not fetched"
-    wait = _parse_wait(_header(response, "Retry-After"))
+    asked = _header(response, "Retry-After")
+    wait = float(asked[:9]) if asked.isascii() and asked.isdigit() else None
     return WebError(message, response.status, is_transient=response.status in _RETRIED, wait=wait)
-
-
-def _parse_wait(value: str) -> float | None:
-    if value.isascii() and value.isdigit():
-        return float(value[:9])
-    with suppress(ValueError, TypeError):
-        return max(parsedate_to_datetime(value).timestamp() - time.time(), 0.0)
-    return None
 
 
 def _read_limited(response: "httpcore2.Response", limit: int) -> Iterator[bytes]:
