@@ -188,7 +188,7 @@ def test_strict_stops_at_a_fault_but_not_at_untranscribed_lines(
     [
         pytest.param({"document": "((a|aa)+)+[bc]$"}, "pattern-too-slow", id="pattern that takes for ever"),
         pytest.param({"writer": "^(.)[^_]+$"}, "pattern-matches-nothing", id="pattern that matches no name"),
-        pytest.param({"document": "([^/]+)/[^/]+$"}, "pattern-matches-no-folder", id="images in no folder"),
+        pytest.param({"document": "([^/]+)/[^/]+$"}, "pattern-matches-nothing", id="images in no folder"),
         pytest.param({"split_by": "given"}, "unit-unknown", id="no given split"),
         pytest.param({"split_by": "writer"}, "unit-unknown", id="no writer"),
         pytest.param({"writer": "_"}, "too-few-groups", id="too few writers"),

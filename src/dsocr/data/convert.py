@@ -280,12 +280,14 @@ class _Survey:
         for page in pages:
             name = page.name.rpartition("/")[2]
             self.counts.update(
-                images=1,
-                outlines=sum(line.outline is not None for line in page.lines),
-                regions=sum(line.region is not None for line in page.lines),
-                writers=page.writer is not None,
-                documents=page.document is not None,
-                pages=page.page is not None and page.page.rpartition("/")[2] != name,
+                {
+                    "images": 1,
+                    "outlines": sum(line.outline is not None for line in page.lines),
+                    "regions": sum(line.region is not None for line in page.lines),
+                    "writers": page.writer is not None,
+                    "documents": page.document is not None,
+                    "page names": page.page is not None and page.page.rpartition("/")[2] != name,
+                }
             )
             if page.xml:
                 for kind, type_ in _list_structure(parse_xml(page.xml)):
@@ -312,22 +314,16 @@ class _Survey:
         return carried, [name for name in others if name not in carried and name not in target.origin_columns]
 
     def left_behind(self, target: Format, lost_columns: Sequence[str]) -> list[str]:
-        """Sentences on content that the target cannot hold."""
-        count, messages = self.counts, []
-        if count["outlines"] and not target.keeps_pages:
-            messages.append(f"{count['outlines']} lines were cropped from their pages; this format has no pages")
-            if target.columns is None:
-                messages.append("this format has no polygons and baselines")
-        if count["regions"] and not target.keeps_regions:
-            messages.append(f"this format has no regions; {count['regions']} lines had one")
+        """Kinds of content that the target cannot hold, with their counts."""
+        cropped = 0 if target.keeps_pages else self.counts["outlines"]
+        counts = {"pages of cropped lines": cropped, "polygons and baselines": cropped if target.columns is None else 0}
         if target.keeps_regions:
-            for kind in ("writers", "documents"):
-                if count[kind]:
-                    messages.append(f"this format has no {kind}; {count[kind]} images had one")
-            if count["pages"]:
-                messages.append(f"this format names pages after images; {count['pages']} images had another page")
+            counts |= {kind: self.counts[kind] for kind in ("writers", "documents", "page names")}
+        else:
+            counts["regions of lines"] = self.counts["regions"]
+        messages = [f"{kind}: {count}" for kind, count in counts.items() if count]
         if lost_columns:
-            messages.append(f"this format has no place for the columns: {', '.join(lost_columns)}")
+            messages.append(f"columns: {', '.join(lost_columns)}")
         kept = _KEPT_STRUCTURE if target.keeps_regions else frozenset()
         for kind, types in sorted(self._structure.items()):
             if kind not in kept and not (kind == "tables" and target.keeps_tables):

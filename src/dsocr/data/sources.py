@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from uuid import uuid4
 
 import regex
 
 from dsocr.data.dataset import SourceReport, count_example
 from dsocr.data.fetch import fetch_source, is_manifest
-from dsocr.document import Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds, main_type
+from dsocr.document import Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds_of_boxes, main_type
 from dsocr.errors import ConfigError, DataError, first_few, option
 from dsocr.formats.format import IMAGE_FOLDERS, Format
 from dsocr.formats.manifest import SourceIndex, plain
@@ -83,7 +83,7 @@ def open_source(
     dataset = HubDataset.parse(source)
     if dataset:
         root, commit, note = fetch_dataset(dataset, IMAGE_SUFFIXES)
-        name = f"hf:{dataset.path}@{commit}"
+        name = f"hf:{PurePosixPath(dataset.id, dataset.folder)}@{commit}"
         items += [Note(note)] if note else []
     elif root.is_dir():
         message = "a link leads out of the folder; copy the file into it"
@@ -104,9 +104,7 @@ def open_source(
             for image in exported:
                 link_or_copy(image.resolve(), folder / image.name)
             if exported:
-                items.append(
-                    Note(f"{len(exported)} images are from the folder {exported[0].parent.name} beside or above")
-                )
+                items += [Note(f"{len(exported)} images are from the folder {exported[0].parent.name} beside or above")]
             path = folder
         else:
             items += [_packed_inside(inner) for inner in unpack(source, folder / "source")]
@@ -258,12 +256,10 @@ class NamePatterns:
                 hint += f", and the columns are: {', '.join(image.columns)}"
             if pattern[:1] == pattern[-1:] == "'":
                 hint = "the quotes are part of the pattern, as in Windows' cmd: use double quotes there"
-            message, code = f"the {kind} pattern {pattern} matches no file name", "pattern-matches-nothing"
-            if "/" in pattern and "/" not in image.name:
-                message = f"the {kind} pattern {pattern} matches no folder: the images are in none below the source"
-                code = "pattern-matches-no-folder"
-                hint = f"give the folder above the source, so that {image.name!r} has its folder before it"
-            raise DataError(message, code=code, hint=hint)
+            elif "/" in pattern and "/" not in image.name:
+                hint = f"{image.name!r} is in no folder below the source; give the folder above, so that it has one"
+            message = f"the {kind} pattern {pattern} matches no file name"
+            raise DataError(message, code="pattern-matches-nothing", hint=hint)
 
 
 _PATTERN_SECONDS = 2.0
@@ -316,9 +312,7 @@ leave text without image.
 def choose_unit(asked_for: SampleUnit | None, format_: Format) -> SampleUnit:
     """The unit asked for, else that of the format. Raises DataError if the format's own unit would have to be split."""
     if asked_for not in (None, format_.unit) and format_.unit != "line":
-        message = (
-            f"{format_.title} are transcribed {format_.unit} by {format_.unit}, so a sample cannot be a {asked_for}"
-        )
+        message = f"{format_.title} are transcribed by the {format_.unit}, so a sample cannot be a {asked_for}"
         raise DataError(message, code="unit-unsupported", hint=f"leave out the unit, or use {format_.unit}")
     return asked_for or format_.unit
 
@@ -470,5 +464,4 @@ def enclosing_outline(lines: Sequence[Line], *, is_part: bool = False) -> Outlin
         if all(farthest <= _OVERHANG * (box[3] - box[1]) for farthest, box in zip(overhangs, boxes, strict=True)):
             return region.outline
         boxes.append(outer)
-    corners = [corner for left, top, right, bottom in boxes for corner in ((left, top), (right - 1, bottom - 1))]
-    return Outline(bounds(corners)) if corners else None
+    return Outline(bounds_of_boxes(boxes)) if boxes else None

@@ -3,7 +3,7 @@
 To add a format, write a module with `FORMATS` and list the module in `_MODULES`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,7 +50,6 @@ _MODULES = (
 
 XML_PARSERS = {"alto": alto.parse_alto, "PcGts": page.parse_page}
 """Outermost element -> parser of a page."""
-_FILLERS: dict[str, Callable[[XmlTree, Mapping[int, Line], ProcessingStep | None], bytes]]
 _FILLERS = {"alto": alto.fill_alto, "PcGts": page.fill_page}
 
 
@@ -147,11 +146,10 @@ def _require_known(name: str, formats: Mapping[str, Format], kind: str) -> None:
 
 def _detect_in_folder(source: Path, columns: Columns) -> Format:
     candidates = [format_ for format_ in SOURCE_FORMATS.values() if format_.takes_columns or not columns]
-    files = {format_.name: format_.find(source, columns) for format_ in candidates}
+    files = {format_.name: set(format_.find(source, columns)) for format_ in candidates}
     # Any file may be a table, so those of other formats are none.
-    others = {path for name, paths in files.items() if name != "table" for path in paths}
-    counts = {name: len(set(paths) - others if name == "table" else paths) for name, paths in files.items()}
-    names = [name for name, count in counts.items() if count]
+    files["table"] -= {path for name, paths in files.items() if name != "table" for path in paths}
+    names = [name for name, paths in files.items() if paths]
     if columns and not names:
         # Its error lists the columns that there are.
         return SOURCE_FORMATS["table"]
@@ -160,15 +158,13 @@ def _detect_in_folder(source: Path, columns: Columns) -> Format:
         usual = f"{option('format', ...)} names a format, and `dsocr prepare --formats` lists them"
         hint = explain_unread(source) or tables.explain_unknown_table(source) or usual
         if list_files(source, IMAGE_SUFFIXES | pdf.PDF_SUFFIXES):
-            hint += (
-                "; images and PDFs without texts are read with `dsocr transcribe`, or transcribed in `dsocr workbench`"
-            )
+            hint += "; images and PDFs without texts are for `dsocr transcribe` and `dsocr workbench`"
         raise DataError(message, code="no-format-found", where=source, hint=hint)
     if len(names) == 2 and "table" in names and not tables.has_tables(source, columns):
         (chosen,) = (SOURCE_FORMATS[name] for name in names if name != "table")
         return replace(chosen, read=partial(tables.read_beside, chosen.read))
     if len(names) > 1:
-        listed = ", ".join(f"{counts[name]} {SOURCE_FORMATS[name].title} ({name})" for name in names)
+        listed = ", ".join(f"{len(files[name])} {SOURCE_FORMATS[name].title} ({name})" for name in names)
         message = f"the folder holds more than one format: {listed}"
         raise DataError(message, code="formats-mixed", where=source, hint="name one as the format")
     return SOURCE_FORMATS[names[0]]

@@ -54,14 +54,12 @@ def _plausibility(text: str) -> float:
 def _word_score(word: str) -> float:
     """Reward frequent letters; penalise two scripts in a word, and capitals after its first letter."""
     high = [letter for letter in word.lower() if not letter.isascii()]
-    is_mixed = len(high) < len(word)
-    penalty = 0.3 * (sum(letter.isupper() for letter in word[1:]) + word.isupper()) if high else 0.0
-    if all(letter in _LATIN_SMALL for letter in high):
-        # Accented letters are between plain Latin ones; a word of accented letters alone is something else.
-        return (0.8 if is_mixed or len(word) == 1 else -1.0) * len(high) - penalty
-    if is_mixed or not all(letter in _FREQUENT for letter in high):
+    # Accented letters are between plain Latin ones; a word of accented letters alone is something else.
+    is_latin = len(high) < len(word) or word.lower() in _LATIN_SMALL
+    if not all(letter in (_LATIN_SMALL if is_latin else _FREQUENT) for letter in high):
         return -1.0 * len(high)
-    return sum(1 - _FREQUENT[letter] / 20 for letter in high) - penalty
+    penalty = 0.3 * (sum(letter.isupper() for letter in word[1:]) + word.isupper()) if high else 0.0
+    return sum(0.8 if is_latin else 1 - _FREQUENT[letter] / 20 for letter in high) - penalty
 
 
 MAX_TEXT_BYTES = 64 * MB
@@ -80,7 +78,6 @@ def text_encoding(encoding: str | None) -> Iterator[None]:
     """
     if encoding is not None:
         try:
-            codecs.lookup(encoding)
             "а".encode(encoding, errors="replace")
         except LookupError:
             hint = f"common encodings are: {', '.join((*EIGHT_BIT, 'utf-16'))}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import resources
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import TypeVar
 
@@ -26,6 +26,8 @@ Named = TypeVar("Named")
 CARD_FILE = "dataset.json"
 FIXES_FILE = "fixes.jsonl"
 
+_IMPOSSIBLE = re.compile("[\0\ud800-\udc7f\udd00-\udfff]")
+"""NUL and lone surrogates, which JSON can contain and file names cannot; others stand for bytes that are not UTF-8."""
 _MAX_STEM_BYTES = 60
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 """Seconds between attempts to rename a file that another program has open."""
@@ -42,21 +44,13 @@ def inside(root: Path, name: str) -> Path:
     """`name` (with either kind of slash) under `root`. Raises DataError if it leads elsewhere, also through a link."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     has_drive = PureWindowsPath(name).drive or re.match("[A-Za-z]:", name)
-    if not (name.strip() and _is_encodable(name)) or has_drive or name.startswith(("/", "\\")) or ".." in parts:
+    if not name.strip() or _IMPOSSIBLE.search(name) or has_drive or name.startswith(("/", "\\")) or ".." in parts:
         hint = "paths must be relative, and stay inside the folder they are named in"
         raise DataError(f"the path {name!r} leads out of the folder or is not valid", code="path-outside", hint=hint)
     path = root.joinpath(*parts)
     if not path.resolve().is_relative_to(_resolved(root.absolute())):
         raise DataError("a link leads out of the folder; copy the file into it", code="path-outside")
     return path
-
-
-def _is_encodable(name: str) -> bool:
-    """False for NUL and lone surrogates, which JSON can contain and file names cannot."""
-    try:
-        return b"\0" not in os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
 
 
 @lru_cache(maxsize=64)
@@ -134,11 +128,9 @@ def natural_sort(items: Iterable[Named], name: Callable[[Named], str] = str) -> 
     divided = [_parts(text) for _, text in named]
     words: dict[str, set[str]] = defaultdict(set)
     for parts in divided:
-        before = ""
-        for part in parts:
+        for before, part in zip(accumulate(parts, initial=""), parts, strict=False):
             if part[0] == _WORD:
                 words[before].add(part[1:])
-            before += part
     roman = {before for before, same in words.items() if len(same) > 1 < max(map(len, same)) and all(map(_roman, same))}
     halves = {before for before, same in words.items() if "l" in same}
     keys = [(_sort_key(parts, roman, halves), text) for parts, (_, text) in zip(divided, named, strict=True)]
@@ -194,14 +186,6 @@ def is_dataset(folder: Path) -> bool:
 def is_hidden(name: str) -> bool:
     """True for names that are skipped when a folder is searched, such as those of Office's lock files."""
     return name.startswith((".", "~$")) or name == "__MACOSX"
-
-
-_SYSTEM_FILES = frozenset({".ds_store", "thumbs.db", "desktop.ini"})
-
-
-def is_system_file(name: str) -> bool:
-    """True for files that file managers create in every folder, by name or path with forward slashes."""
-    return name.rpartition("/")[2].lower() in _SYSTEM_FILES
 
 
 def rename(path: Path, target: Path) -> None:

@@ -145,11 +145,6 @@ class HubDataset:
             return None
         return cls(match["id"], (match["folder"] or "").strip("/"), match["revision"])
 
-    @property
-    def path(self) -> str:
-        """Repository and folder."""
-        return f"{self.id}/{self.folder}" if self.folder else self.id
-
 
 def fetch_dataset(dataset: HubDataset, image_suffixes: frozenset[str]) -> tuple[Path, str, str]:
     """Fetch the readable files of a dataset: Parquet, else images with texts, else the Hub's Parquet conversion.

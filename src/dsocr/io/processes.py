@@ -41,7 +41,6 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SI
 HANGUP = getattr(signal, "SIGHUP", None)
 
 _WATCH_SECONDS = 0.05
-"""Time between two looks at a process with limits."""
 _PATIENCE = 10
 """A call may wait for this many times its processor time: for a disk, or beside other work."""
 _START = (

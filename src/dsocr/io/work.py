@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from dsocr.errors import DISK_FULL, DataError, RunError, disk_full, first_few, option
 from dsocr.io.encodings import read_object, reading_json
-from dsocr.io.files import is_in_use, is_system_file, rename
+from dsocr.io.files import is_in_use, rename
 
 MANIFEST = "manifest.json"
 MIN_SECONDS_KEPT = 5.0
@@ -33,6 +33,8 @@ _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 """Errors of network drives that cannot flush a folder."""
 _WINDOWS_PATH = 248
 """Windows may report longer paths as missing."""
+_SYSTEM_FILES = frozenset({".ds_store", "thumbs.db", "desktop.ini"})
+"""Files that file managers create in every folder, in lower case."""
 _OTHER_PLACE = "choose another place"
 
 
@@ -88,8 +90,8 @@ def _other_files(folder: Path, listed: Collection[str]) -> Iterator[str]:
     for place, folders, names in os.walk(folder):
         below = Path(place).relative_to(folder)
         folders[:] = [name for name in folders if f"{(below / name).as_posix()}/" not in listed]
-        paths = ((below / name).as_posix() for name in names)
-        yield from (path for path in paths if path not in listed and not is_system_file(path))
+        paths = ((below / name).as_posix() for name in names if name.lower() not in _SYSTEM_FILES)
+        yield from (path for path in paths if path not in listed)
 
 
 def all_files(folder: Path) -> list[str]:
@@ -504,9 +506,8 @@ def explain_disk_errors(folder: Path, *, where: Path | None = None) -> Iterator[
         raise _write_error(where or folder, str(error), is_full="full" in str(error)) from error
     except OSError as error:
         path = Path(error.filename) if isinstance(error.filename, str) else None
-        if path is None and error.errno not in DISK_FULL | {errno.EROFS, errno.EIO}:
-            raise
-        if path is not None and not path.absolute().is_relative_to(folder.absolute()):
+        is_known = error.errno in DISK_FULL | {errno.EROFS, errno.EIO}
+        if not (path.absolute().is_relative_to(folder.absolute()) if path else is_known):
             raise
         is_hidden = os.name == "nt" and error.errno == errno.ENOENT and len(str(path)) >= _WINDOWS_PATH
         if path is not None and (error.errno == errno.ENAMETOOLONG or is_hidden):
