@@ -161,7 +161,7 @@ FROM_PAGE = [
         pytest.param(
             PAGE_WITH_STRUCTURE,
             "alto",
-            [*FROM_PAGE, "ids that were invalid or occurred twice, and were replaced: 1"],
+            ["ids that were invalid or occurred twice, and were replaced: 1", *FROM_PAGE],
             id="PAGE to ALTO",
         ),
         pytest.param(NESTED_REGION, "page", ["nested text regions: 1"], id="nested regions"),

@@ -278,7 +278,7 @@ def test_a_manifest_whose_images_all_fail_says_why(archive: Archive, tmp_path: P
     archive.bad |= dict.fromkeys(asked, LYING["closed"])
     with raises_code("nothing-fetched", "/m") as error, open_source(Path(url), tmp_path / "unpacked", LOCAL):
         pass
-    assert "3 x the server answers 403" in error.value.message
+    assert "and 2 more: the server answers 403" in error.value.message
 
 
 def test_collections_are_read_to_their_end_and_each_manifest_once(archive: Archive) -> None:

@@ -189,8 +189,7 @@ def convert(
             images=images,
             lines=lines.total(),
             splits=dict(lines) if set(lines) != {""} else {},
-            left_behind=survey.left_behind(target, lost)
-            + [f"{change}: {count}" for change, count in changes.items() if count],
+            left_behind=survey.left_behind(target, lost, changes),
             skipped=report.skipped_card(),
             unmatched=report.unmatched,
             notes=report.notes,
@@ -313,15 +312,15 @@ class _Survey:
         carried = [name for name in others if target.columns is not None and name not in reserved]
         return carried, [name for name in others if name not in carried and name not in target.origin_columns]
 
-    def left_behind(self, target: Format, lost_columns: Sequence[str]) -> list[str]:
-        """Kinds of content that the target cannot hold, with their counts."""
+    def left_behind(self, target: Format, lost_columns: Sequence[str], changes: Mapping[str, int]) -> list[str]:
+        """Kinds of content that the target cannot hold or that was changed, with their counts."""
         cropped = 0 if target.keeps_pages else self.counts["outlines"]
         counts = {"pages of cropped lines": cropped, "polygons and baselines": cropped if target.columns is None else 0}
         if target.keeps_regions:
             counts |= {kind: self.counts[kind] for kind in ("writers", "documents", "page names")}
         else:
             counts["regions of lines"] = self.counts["regions"]
-        messages = [f"{kind}: {count}" for kind, count in counts.items() if count]
+        messages = [f"{kind}: {count}" for kind, count in {**counts, **changes}.items() if count]
         if lost_columns:
             messages.append(f"columns: {', '.join(lost_columns)}")
         kept = _KEPT_STRUCTURE if target.keeps_regions else frozenset()

@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dsocr.document import Page, SkipReason
-from dsocr.errors import DataError
+from dsocr.errors import DataError, group_messages
 from dsocr.formats import parse_xml_page
 from dsocr.formats.format import ImageFinder, usual_suffix
 from dsocr.formats.iiif import (
@@ -144,8 +143,8 @@ def fetch_source(
             manifests = list(fetcher.manifests(parsed, where, progress))
         fetched = fetcher.fetch(manifests, progress)
         if fetcher.skipped and not any(manifest.pages for manifest in fetched):
-            reasons = Counter(message for _, _, message in fetcher.skipped).most_common(_SHOWN_REASONS)
-            listed = "\n  ".join(f"{count} x {reason}" for reason, count in reasons)
+            reasons = group_messages((page, reason) for _, page, reason in fetcher.skipped)
+            listed = "\n  ".join(reasons[:_SHOWN_REASONS])
             message = f"no page could be fetched:\n  {listed}"
             raise DataError(message, code="nothing-fetched", where=where, hint="run the same command again to resume")
         below = [] if root == folder else sorted(root.rglob("*"))
@@ -301,8 +300,7 @@ class _Fetcher:
                 raise WebError("a part or a rotation of an image can be had from an image service only")
             return self._image(page.image), None
         is_known = service.level >= 1 and page.image_size is not None
-        tries = [False, True] if is_known else [True]
-        for with_info in tries:
+        for with_info in [False, True] if is_known else [True]:
             try:
                 if with_info:
                     info = self.document(f"{service.id}/info.json", _parse_json)
