@@ -89,7 +89,7 @@ class ImageColumn:
         """Return the bytes of the image in a row; rows count from 0."""
         group = bisect_right(self._ends, row)
         if group == len(self._ends):
-            raise DataError(f"the Parquet file has no row {row + 1}", code="parquet-row-missing", where=self.path)
+            raise DataError(f"the Parquet file has no row {row + 1}", code="parquet-unreadable", where=self.path)
         with _reading(self.path):
             self._seek(group, row)
         value = self._values[row - self._first].as_py()
