@@ -1,7 +1,7 @@
 """Compare and fill outlines, turn baselines, outline lines by their baselines, and find the reading order of lines."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -47,11 +47,19 @@ Points = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 
-def clip_points(points: Sequence[Point], sides: Sequence[float], *, is_closed: bool) -> tuple[Point, ...]:
-    """Return the part of a polygon or a polyline whose `sides`, distances from a line, are not negative.
+def clip_outline(outline: Outline, side: Callable[[Point], float]) -> Outline | None:
+    """Return the part of an outline where `side`, the distance from a line, is not negative; None without an area.
 
     Sutherland-Hodgman clipping (1974).
     """
+    left, top, right, bottom = outline.box
+    corners = outline.polygon or ((left, top), (right - 1, top), (right - 1, bottom - 1), (left, bottom - 1))
+    polygon = _clip(corners, [side(point) for point in corners], is_closed=True)
+    baseline = _clip(outline.baseline, [side(point) for point in outline.baseline], is_closed=False)
+    return Outline.of_polygon(polygon, baseline if len(baseline) >= 2 else ()) if len(polygon) >= 3 else None
+
+
+def _clip(points: Sequence[Point], sides: Sequence[float], *, is_closed: bool) -> tuple[Point, ...]:
     ends = list(zip(points, sides, strict=True))
     kept: list[Point] = []
     for (point, side), (other, other_side) in pairwise([*ends, *ends[:1]] if is_closed else ends):

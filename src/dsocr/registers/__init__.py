@@ -30,8 +30,8 @@ from dsocr.registers.narrow_columns import complete_columns
 from dsocr.registers.rows import Grid, divide_heading, drop_ends, find_rows
 from dsocr.registers.rulings import Floats, Frame, Rulings, find_rulings
 
-_LETTERS = 0.3
-"""Heights from the baseline of a line up to the middle of its letters."""
+LETTERS = 0.3
+"""Heights of a line from its baseline up to the middle of its letters."""
 
 
 FindTables = Callable[..., tuple[list[Line], list[Table]]]
@@ -75,19 +75,21 @@ def _find_by_rulings(
     items = []
     for line, outline in upright:
         u, v = frame.of_page(outline.baseline).T
-        items.append(Item(line, float(u.min()), float(u.max()), float(v.mean()) - _LETTERS * height, height))
+        items.append(Item(line, float(u.min()), float(u.max()), float(v.mean()) - LETTERS * height, height))
     tables: list[Table] = []
-    parts: Parts = {}
+    in_cells: list[Line] = []
     for number, grid in enumerate(_grids(items, rulings, size), start=1):
         places = place_lines(grid, items, frame, split=split)
         tables.append(_table(grid, places, number, frame, size))
-        _collect(grid, tables[-1], number, parts)
+        in_cells += _lines_of_cells(grid, tables[-1])
     if not tables:
         return list(lines), []
-    if split:
-        return _arrange(numbered, parts), tables
-    kept = (parts[number][0][1] if number in parts else line for number, line in enumerate(lines))
-    return [replace(line, index=first.index) for line, first in zip(kept, lines, strict=True)], tables
+    known = {line.index or 0: line for line in reversed(in_cells)}
+    if not split:
+        return [replace(known.get(number, line), index=line.index) for number, line in enumerate(lines)], tables
+    others, first = [line for line in numbered if line.index not in known], min(known, default=0)
+    arranged = [*others[:first], *in_cells, *others[first:]]
+    return [replace(line, index=number) for number, line in enumerate(arranged)], tables
 
 
 def _upright(lines: Sequence[Line]) -> list[tuple[Line, Outline]]:
@@ -163,31 +165,9 @@ def _table(grid: Grid, places: Sequence[CellPlace], number: int, frame: Frame, s
     return Table(f"t{number}", outline(CellPlace(0, 0, *grid.size)), tuple(cells))
 
 
-Parts = dict[int, list[tuple[tuple[int, ...], Line]]]
-"""The parts of each line by its number, each with its place among the lines of tables."""
-
-
-def _collect(grid: Grid, table: Table, number: int, parts: Parts) -> None:
-    """Add the lines of a table's cells."""
+def _lines_of_cells(grid: Grid, table: Table) -> Iterator[Line]:
+    """Yield the lines of a table, cell by cell."""
     for cell in table.cells:
-        at = (cell.place.row, cell.place.column)
-        items = sorted(grid.items.get(at, ()), key=lambda item: (item.middle, item.left))
-        for order, item in enumerate(items):
-            line = replace(item.line, region=Region(cell.id, cell.outline))
-            assert item.line.index is not None
-            parts.setdefault(item.line.index, []).append(((number, *at, order), line))
-
-
-def _arrange(lines: Sequence[Line], parts: Parts) -> list[Line]:
-    """Return all lines: those of tables by cells, where the first of them was."""
-    in_tables = [
-        line for _, line in sorted((part for group in parts.values() for part in group), key=lambda part: part[0])
-    ]
-    arranged: list[Line] = []
-    for line in lines:
-        if line.index not in parts:
-            arranged.append(line)
-        elif in_tables:
-            arranged += in_tables
-            in_tables = []
-    return [replace(line, index=number) for number, line in enumerate(arranged)]
+        items = grid.items.get((cell.place.row, cell.place.column), ())
+        for item in sorted(items, key=lambda item: (item.middle, item.left)):
+            yield replace(item.line, region=Region(cell.id, cell.outline))

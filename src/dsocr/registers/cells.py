@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from dsocr.document import CellPlace, Outline
-from dsocr.outlines import clip_points
+from dsocr.document import CellPlace
+from dsocr.outlines import clip_outline
 from dsocr.registers.columns import MOST, Columns, Item
 from dsocr.registers.rows import Grid
 from dsocr.registers.rulings import LEVEL, OPEN, Frame, Ruling, covered_share
@@ -103,14 +103,11 @@ def _part(item: Item, place: float, frame: Frame, *, keep_left: bool) -> Item | 
     outline = item.line.outline
     assert outline
     sign = 1 if keep_left else -1
-    polygon, baseline = (
-        clip_points(points, (sign * (place - frame.of_page(points)[:, 0])).tolist(), is_closed=is_closed)
-        for points, is_closed in ((outline.border, True), (outline.baseline, False))
-    )
-    if len(polygon) < 3 or len(baseline) < 2:
+    part = clip_outline(outline, lambda point: sign * (place - float(frame.of_page([point])[0, 0])))
+    if part is None or not part.baseline:
         return None
     name = f"{item.line.where}{'' if keep_left else '+'}"
-    line = replace(item.line, outline=Outline.of_polygon(polygon, baseline), where=name, id="")
+    line = replace(item.line, outline=part, where=name, id="")
     left, right = (item.left, place) if keep_left else (place, item.right)
     return replace(item, line=line, left=left, right=right)
 

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from dsocr.document import Outline, Point, Table, TableCell
+from dsocr.images import paper_colour
 from dsocr.layout import DetectOutlines
 from dsocr.outlines import quarter_turns
 from dsocr.registers.rulings import Floats
@@ -27,8 +28,6 @@ _LARGEST = 4
 """Maximum area of the sheet, relative to a whole page as the detector sees it."""
 _GAP = 24
 """Pixels of paper around a column."""
-_PAPER = 70
-"""Percentile of a column's pixels taken as the colour of its paper."""
 _SAME = 0.3
 """Minimum horizontal overlap of two outlines of one line, as a share of the narrower."""
 _WITHIN, _APART = 0.6, 0.4
@@ -80,7 +79,6 @@ def _size(corners: Floats) -> tuple[float, float]:
 
 
 def _cut(page: Image.Image, corners: Floats) -> Image.Image:
-    """Return a column of a page upright."""
     width, height = (max(round(length), 1) for length in _size(corners))
     quad = tuple(corners.ravel().tolist())
     return page.transform((width, height), Image.Transform.QUAD, quad, Image.Resampling.BICUBIC)
@@ -90,17 +88,12 @@ def _find_in(columns: Sequence[_Column], detect: DetectOutlines) -> Iterator[Out
     """Yield the outlines of upright lines in columns, on the page."""
     from dsocr.layout.text_detector import SIDE
 
-    width = sum(column.picture.width + _GAP for column in columns)
+    *starts, width = np.cumsum([0, *(column.picture.width + _GAP for column in columns)]).tolist()
     height = max(column.picture.height for column in columns) + 2 * _GAP
     sheet = Image.new("RGB", (width, height))
-    starts: list[int] = []
-    for column in columns:
-        picture = column.picture
-        paper = np.percentile(np.asarray(picture).reshape(-1, 3), _PAPER, axis=0).round().astype(int)
-        begin = sum(other.picture.width + _GAP for other in columns[: len(starts)])
-        sheet.paste(tuple(paper.tolist()), (begin, 0, begin + picture.width + _GAP, height))
+    for begin, (_, picture) in zip(starts, columns, strict=True):
+        sheet.paste(paper_colour(picture), (begin, 0, begin + picture.width + _GAP, height))
         sheet.paste(picture, (begin + _GAP // 2, _GAP))
-        starts.append(begin)
     shrunk = min(1.0, SIDE * math.sqrt(_LARGEST / (width * height)))
     for outline in detect(sheet, round(shrunk * max(sheet.size))):
         middle = statistics.fmean(x for x, _ in outline.baseline)

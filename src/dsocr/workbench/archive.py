@@ -1,6 +1,5 @@
 """The source of a workbench: where its images are, how pages get into the store, and how lines are cut from them."""
 
-import io
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from dsocr.images import (
     crop_box,
     crop_lines,
     decode_image,
+    encode_image,
     paper_colour,
     read_bytes,
     scale_outline,
@@ -456,6 +456,4 @@ class Pictures:
 
 
 def _jpeg(image: Image.Image) -> bytes:
-    file = io.BytesIO()
-    image.convert("RGB").save(file, "JPEG", quality=85)
-    return file.getvalue()
+    return encode_image(image.convert("RGB"), "JPEG").content

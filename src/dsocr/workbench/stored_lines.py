@@ -12,7 +12,8 @@ from scipy.spatial import ConvexHull, QhullError
 
 from dsocr.document import CellPlace, Outline, Point, Table, TableCell, bounds, bounds_of_boxes
 from dsocr.errors import DataError
-from dsocr.outlines import clip_points
+from dsocr.outlines import clip_outline
+from dsocr.registers import LETTERS
 from dsocr.registers.edits import nodes_of, whole_outline
 from dsocr.text import is_right_to_left
 
@@ -20,8 +21,6 @@ _SNAP = 0.15
 """Share of a text's length within which a cut moves to the nearest space."""
 MAX_NODES = 40_000
 """Crossings of a table that can be shown and changed; those of a larger one stay as their file has them."""
-_LETTERS = 0.3
-"""Share of a line's height from its baseline up to the middle of its letters."""
 
 
 def center(outline: Outline) -> tuple[float, float]:
@@ -51,22 +50,15 @@ def cut_outline(outline: Outline, start: Point, end: Point) -> tuple[Outline, Ou
         return (x2 - x1) * (point[1] - y1) - (y2 - y1) * (point[0] - x1)
 
     left, top, right, bottom = outline.box
-    corners = ((left, top), (right - 1, top), (right - 1, bottom - 1), (left, bottom - 1))
-    parts = []
-    for sign in (1, -1):
-        polygon, baseline = (
-            clip_points(points, [sign * side(point) for point in points], is_closed=is_closed)
-            for points, is_closed in ((outline.polygon or corners, True), (outline.baseline, False))
-        )
-        if len(polygon) < 3:
-            hint = "draw the cut across the line of text"
-            raise DataError("the cut does not divide the line", code="edit-invalid", hint=hint)
-        parts.append(Outline.of_polygon(polygon, baseline if len(baseline) >= 2 else ()))
+    first, second = clip_outline(outline, side), clip_outline(outline, lambda point: -side(point))
+    if first is None or second is None:
+        hint = "draw the cut across the line of text"
+        raise DataError("the cut does not divide the line", code="edit-invalid", hint=hint)
     share = 1.0
     if is_steep:
         at = x1 if y1 == y2 else x1 + ((top + bottom) / 2 - y1) * (x2 - x1) / (y2 - y1)
         share = min(max((at - left) / max(1, right - left), 0), 1)
-    return parts[0], parts[1], share
+    return first, second, share
 
 
 def cut_text(text: str, share: float) -> tuple[str, str]:
@@ -277,7 +269,7 @@ def middle_of(line: StoredLine) -> tuple[float, float]:
     _, top, _, bottom = line.outline.box
     across, down = center(line.outline)
     if heights := [y for _, y in line.outline.baseline]:
-        down = max(top, sum(heights) / len(heights) - _LETTERS * (bottom - top))
+        down = max(top, sum(heights) / len(heights) - LETTERS * (bottom - top))
     return across, down
 
 
