@@ -159,14 +159,19 @@ Windows = list[tuple[int, int]]
 """For each line the first place where it may begin, and the first where it may not."""
 
 
+def aligned_places(text: str, other: str) -> NDArray[np.int64]:
+    """Return where each character of a text, and its end, is in another text, by the edits between them."""
+    places = np.full(len(text) + 1, len(other))
+    for edit in Levenshtein.opcodes(text, other):
+        count = edit.src_end - edit.src_start
+        places[edit.src_start : edit.src_end] = np.minimum(edit.dest_start + np.arange(count), edit.dest_end)
+    return places
+
+
 def _coarse_windows(fits: Sequence[LineFit], text: Text) -> Windows:
     """Look for each line around where edits lead that turn the readings into the text."""
     readings = [fit.reading for fit in fits]
-    joined = " ".join(readings)
-    places = np.full(len(joined) + 1, len(text.characters))
-    for edit in Levenshtein.opcodes(joined.lower(), text.characters.lower()):
-        count = edit.src_end - edit.src_start
-        places[edit.src_start : edit.src_end] = np.minimum(edit.dest_start + np.arange(count), edit.dest_end)
+    places = aligned_places(" ".join(readings).lower(), text.characters.lower())
     begins = np.cumsum([0, *(len(reading) + 1 for reading in readings[:-1])])
     return [(int(place) - _WINDOW, int(place) + _WINDOW) for place in places[begins]]
 

@@ -31,7 +31,7 @@ from dsocr.errors import DataError, first_few
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.formats import target_format
 from dsocr.formats.tables import spreadsheet
-from dsocr.inference.alignment import AlignedLine, Anchors, align_lines
+from dsocr.inference.alignment import AlignedLine, Anchors, align_lines, aligned_places
 from dsocr.inference.inputs import InputPage, PagePreparer, find_pages
 from dsocr.inference.line_fits import ReadingFit, StepFit
 from dsocr.inference.pages import Rows, TranscribedPage, journal_job, page_key, page_row, read_into
@@ -442,16 +442,13 @@ def _difference(line: AlignedLine, reading: str) -> str:
     """Return the words that are read quite otherwise than the text says, as `text > reading`."""
     if not line.text or line.weakest > _CLEARLY:
         return ""
-    places = np.zeros(len(line.text) + 1, np.int64)
+    places = aligned_places(line.text.lower(), reading.lower())
     edits = np.zeros(len(line.text) + 1)
     for edit in Levenshtein.opcodes(line.text.lower(), reading.lower()):
-        span = slice(edit.src_start, edit.src_end)
-        places[span] = np.minimum(edit.dest_start + np.arange(edit.src_end - edit.src_start), edit.dest_end)
         if edit.tag == "insert":
             edits[edit.src_start] += edit.dest_end - edit.dest_start
         elif edit.tag != "equal":
-            edits[span] += 1
-    places[-1] = len(reading)
+            edits[edit.src_start : edit.src_end] += 1
     listed = []
     for word, start, _ in word_boxes(line.text, None):
         end = start + len(word)

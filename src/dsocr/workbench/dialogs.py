@@ -223,11 +223,9 @@ def open_search_dialog(
 
 def found_html(hit: Hit, replacement: str) -> str:
     """The text of a line with matches struck out before their replacement; only marked without one."""
-    parts, end, text = [], 0, hit.line.text
-    for start, stop in hit.spans:
-        inner = escape(text[start:stop])
-        old = f"<del class='text-red-700 dark:text-red-300'>{inner}</del>" if replacement else f"<mark>{inner}</mark>"
-        new = f"<ins class='text-emerald-800 dark:text-emerald-300'>{escape(replacement)}</ins>" if replacement else ""
-        parts += [escape(text[end:start]), old, new]
-        end = stop
-    return "".join([*parts, escape(text[end:])])
+    pieces = [*map(escape, hit.pieces)]
+    new = f"<ins class='text-emerald-800 dark:text-emerald-300'>{escape(replacement)}</ins>"
+    for place, old in list(enumerate(pieces))[1::2]:
+        struck = f"<del class='text-red-700 dark:text-red-300'>{old}</del>{new}"
+        pieces[place] = struck if replacement else f"<mark>{old}</mark>"
+    return "".join(pieces)

@@ -5,12 +5,14 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
 
 from rapidfuzz import process
-from rapidfuzz.distance import OSA, Levenshtein
+from rapidfuzz.distance import OSA
 
 from dsocr.errors import DataError
+from dsocr.inference.alignment import aligned_places
 from dsocr.io.encodings import read_text
 from dsocr.text import comparable
 from dsocr.workbench.store import CorrectionStore
@@ -49,13 +51,15 @@ class Hit:
     line: StoredLine
     spans: tuple[Span, ...]
 
+    @property
+    def pieces(self) -> list[str]:
+        """The text cut at the matches, which are every second piece."""
+        cuts = [0, *chain.from_iterable(self.spans), len(self.line.text)]
+        return [self.line.text[start:end] for start, end in pairwise(cuts)]
+
     def replaced(self, replacement: str) -> str:
         """The text with the replacement in all places."""
-        parts, end = [], 0
-        for start, stop in self.spans:
-            parts += [self.line.text[end:start], replacement]
-            end = stop
-        return "".join([*parts, self.line.text[end:]])
+        return replacement.join(self.pieces[::2])
 
 
 def search(store: CorrectionStore, query: Query) -> Iterator[Hit]:
@@ -111,12 +115,8 @@ class WordList:
 
 def word_at(text: str, caret: int) -> Span | None:
     """Where the word at a cursor begins and ends, white space around it; None between two spaces."""
-    start = end = caret
-    while start and not text[start - 1].isspace():
-        start -= 1
-    while end < len(text) and not text[end].isspace():
-        end += 1
-    return (start, end) if start < end else None
+    words = (match.span() for match in re.finditer(r"\S+", text))
+    return next(((start, end) for start, end in words if start <= caret <= end), None)
 
 
 def variants(word: str, doubts: Sequence[float], words: WordList, letters: Sequence[str]) -> list[str]:
@@ -138,14 +138,7 @@ def variants(word: str, doubts: Sequence[float], words: WordList, letters: Seque
 
 def counterpart(text: str, other: str, start: int, end: int) -> Span:
     """Where the word between two places of a text is in another text of the same line, by their alignment."""
-    begin, stop = len(other), 0
-    for operation in Levenshtein.opcodes(text, other):
-        first, last = max(start, operation.src_start), min(end, operation.src_end)
-        if first < last or (operation.src_start == operation.src_end and start < operation.src_start < end):
-            shift = operation.dest_start - operation.src_start
-            is_same = operation.tag == "equal"
-            begin = min(begin, first + shift if is_same else operation.dest_start)
-            stop = max(stop, last + shift if is_same else operation.dest_end)
+    begin, stop = aligned_places(text, other)[[start, end]].tolist()
     if begin >= stop:
         return 0, 0
     around = word_at(other, begin), word_at(other, stop)
