@@ -48,9 +48,9 @@ def read_all(store: CorrectionStore, archive: Archive, reader: type[FakeReader] 
 
 def test_a_model_reads_what_has_no_text(store: CorrectionStore, archive: Archive) -> None:
     stopped = BackgroundReader(store, archive, FakeReader)
-    assert stopped.total == 2
     stopped.start()
     stopped.stop()
+    assert stopped.total == 2
     assert read_all(store, archive).error is None
     assert store.counts()[State.UNREAD] == 0
     read = [line for line in store.lines() if line.machine == "не точно"]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,39 +41,33 @@ _LOG = logging.getLogger(__name__)
 _CHECKPOINT_TIMEOUT = 60
 """Seconds that a run has to write its checkpoint when it is stopped."""
 _NICENESS = 10
+_LOG_FILE = "training.log"
 _NUMBERED = re.compile(r"(?:run|dataset)-(\d+)(?:\.yaml)?")
 
 
+@dataclass(eq=False)
 class BackgroundReader:
     """A thread that reads all unread lines, page by page; with `again` also untouched readings.
 
     `skipped` has a message for each line that has no image; `error` says why the thread ended early.
     """
 
-    def __init__(
-        self,
-        store: CorrectionStore,
-        archive: Archive,
-        load_reader: Callable[[], ImageReader],
-        *,
-        again: bool = False,
-    ) -> None:
-        self._again = again
-        self._store = store
-        self._archive = archive
-        self._load_reader = load_reader
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.done = 0
-        self.total = sum(map(self._is_wanted, store.lines()))
-        self.skipped: list[str] = []
-        self.error: str | None = None
-        self._reader: ImageReader | None = None
-        self._loading = threading.Lock()
+    store: CorrectionStore
+    archive: Archive
+    load_reader: Callable[[], ImageReader]
+    again: bool = False
+    done: int = 0
+    total: int = 0
+    skipped: list[str] = field(default_factory=list)
+    error: str | None = None
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    _reader: ImageReader | None = None
+    _loading: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> None:
         """Start reading unread lines; a running thread finds new ones by itself."""
-        self.total = self.done + sum(map(self._is_wanted, self._store.lines()))
+        self.total = self.done + sum(map(self._is_wanted, self.store.lines()))
         if self.total > self.done and not self.is_running:
             self._thread = threading.Thread(target=self._run, name="dsocr-reading", daemon=True)
             self._thread.start()
@@ -93,24 +87,24 @@ class BackgroundReader:
         """The reader, loaded when it is first needed."""
         with self._loading:
             if self._reader is None:
-                self._reader = self._load_reader()
+                self._reader = self.load_reader()
             return self._reader
 
     def _is_wanted(self, line: StoredLine) -> bool:
-        return line.state is State.UNREAD or (self._again and line.is_reading)
+        return line.state is State.UNREAD or (self.again and line.is_reading)
 
     def _run(self) -> None:
         try:
             reader = self.reader()
-            pages = {page.number: page for page in self._store.pages()}
+            pages = {page.number: page for page in self.store.pages()}
             tried: set[StoredLine] = set()
-            while unread := [line for line in self._store.lines() if self._is_wanted(line) and line not in tried]:
+            while unread := [line for line in self.store.lines() if self._is_wanted(line) and line not in tried]:
                 tried.update(unread)
                 for number, lines in groupby(unread, key=lambda line: line.page):
                     if self._stopping.is_set():
                         return
                     self._read_page(reader, pages[number], list(lines))
-                if self._again:  # lines that were read are still wanted
+                if self.again:  # lines that were read are still wanted
                     return
         except Exception as error:  # noqa: BLE001 - such as out of memory
             self.error = _described(error)
@@ -118,7 +112,7 @@ class BackgroundReader:
     def _read_page(self, reader: ImageReader, page: StoredPage, lines: list[StoredLine]) -> None:
         cut: Sequence[Image.Image | CropFailure]
         try:
-            cut = self._archive.cut(page, lines)
+            cut = self.archive.cut(page, lines)
         except DataError as error:
             cut = [CropFailure(SkipReason.BAD_IMAGE, error.message)] * len(lines)
         self.skipped += [f"{page.name}: {part.message}" for part in cut if isinstance(part, CropFailure)]
@@ -126,7 +120,7 @@ class BackgroundReader:
         images = [(id_, part) for id_, part in zip(by_id, cut, strict=True) if isinstance(part, Image.Image)]
         for prediction in reader.read(images):
             line = by_id[prediction.id]
-            self._store.add_reading(line, prediction.text, prediction.characters, prediction.confidence)
+            self.store.add_reading(line, prediction.text, prediction.characters, prediction.confidence)
         self.done += len(lines)
 
 
@@ -183,23 +177,18 @@ class TrainingStatus:
     error: str | None = None
 
 
+@dataclass(eq=False)
 class BackgroundTraining:
     """Runs that train on the accepted lines, one at a time, in the work folder of a workbench."""
 
-    def __init__(self, store: CorrectionStore, archive: Archive, work: Path, config: RunConfig) -> None:
-        self._store = store
-        self._archive = archive
-        self._work = work
-        self._base_config = config
-        self._config: RunConfig | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._starting = threading.Lock()
-        self._log = work / "training.log"
-
-    @property
-    def run(self) -> Path | None:
-        """The run folder of the latest training."""
-        return self._config.output if self._config else None
+    store: CorrectionStore
+    archive: Archive
+    work: Path
+    config: RunConfig
+    run: Path | None = None
+    """The run folder of the latest training."""
+    _process: subprocess.Popen[bytes] | None = None
+    _starting: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> Path:
         """Make a dataset of the corrections and start training on it; returns the run folder.
@@ -209,11 +198,11 @@ class BackgroundTraining:
         with self._starting:
             if self.is_running():
                 raise RunError("a run is already being trained", code="training-running", where=self.run)
-            matches = (_NUMBERED.fullmatch(path.name) for path in self._work.iterdir())
+            matches = (_NUMBERED.fullmatch(path.name) for path in self.work.iterdir())
             number = 1 + max((int(match[1]) for match in matches if match), default=0)
-            dataset, output = (self._work / f"{name}-{number}" for name in ("dataset", "run"))
-            export_dataset(self._store, self._archive, dataset)
-            config = self._base_config.model_copy(update={"dataset": dataset, "output": output, "fold": None})
+            dataset, output = (self.work / f"{name}-{number}" for name in ("dataset", "run"))
+            export_dataset(self.store, self.archive, dataset)
+            config = self.config.model_copy(update={"dataset": dataset, "output": output, "fold": None})
             path = output.with_suffix(".yaml")
             write_file(path, config.to_yaml(complete=False))
             command = [sys.executable, "-m", "dsocr", "train", str(path), "--quiet"]
@@ -223,12 +212,12 @@ class BackgroundTraining:
                 options["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.BELOW_NORMAL_PRIORITY_CLASS
             else:
                 options["start_new_session"] = True
-            with self._log.open("wb") as log:
+            with (self.work / _LOG_FILE).open("wb") as log:
                 self._process = subprocess.Popen(command, stdout=log, **options)  # noqa: S603
             if sys.platform != "win32":  # people work meanwhile
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICENESS)
-            self._config = config
-            return config.output
+            self.run = output
+            return output
 
     def is_running(self) -> bool:
         """Whether a run is being trained."""
@@ -236,20 +225,20 @@ class BackgroundTraining:
 
     def status(self) -> TrainingStatus | None:
         """The progress of the latest training; None if none was started."""
-        if self._process is None or self._config is None:
+        if self._process is None or self.run is None:
             return None
         exit_code = self._process.poll()
         is_running, error = exit_code is None, None
         if exit_code:
-            output = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            output = (self.work / _LOG_FILE).read_text(encoding="utf-8", errors="replace").strip().splitlines()
             error = "\n".join(output[-3:]) or "it ended without a message"
         try:
-            history = read_history(self._config.output)
+            history = read_history(self.run)
         except DsocrError:  # no step is recorded yet
             return TrainingStatus(is_running, error=error)
         last = history.training[-1]
         cer = (history.best or {}).get("cer")
-        training, share = self._config.training, None
+        training, share = self.config.training, None
         if training.max_steps or training.epochs:
             done = last["step"] / training.max_steps if training.max_steps else last["epoch"] / (training.epochs or 1)
             share = min(1.0, done)
@@ -294,6 +283,7 @@ class Lesson:
         return self.before is not None and self.after.errors >= self.before.errors
 
 
+@dataclass(eq=False)
 class Learner:
     """Trains on the accepted lines while people work, and lets a reader that became better read the rest again.
 
@@ -303,38 +293,28 @@ class Learner:
     that one reads again. `lesson` is the latest result, `error` why there is none.
     """
 
-    def __init__(
-        self,
-        store: CorrectionStore,
-        training: BackgroundTraining,
-        adopt: Callable[[Callable[[], ImageReader]], None],
-        *,
-        load: Load,
-        first: Callable[[], ImageReader] | None = None,
-        least: int = 50,
-    ) -> None:
-        self._store = store
-        self._training = training
-        self._adopt = adopt
-        self._load = load
-        self._first = first
-        self._least = least
-        self._learnt_from = 0
-        self._is_adopted = False
-        self._pending: Path | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dsocr-learning", daemon=True)
-        self.lesson: Lesson | None = None
-        self.error: str | None = None
+    store: CorrectionStore
+    training: BackgroundTraining
+    adopt: Callable[[Callable[[], ImageReader]], None]
+    load: Load
+    first: Callable[[], ImageReader] | None = None
+    least: int = 50
+    lesson: Lesson | None = None
+    error: str | None = None
+    _learnt_from: int = 0
+    _is_adopted: bool = False
+    _pending: Path | None = None
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
 
     @property
     def is_on(self) -> bool:
         """Whether runs start by themselves; kept in the corrections file."""
-        return self._store.setting("learn") == "yes"
+        return self.store.setting("learn") == "yes"
 
     @is_on.setter
     def is_on(self, value: bool) -> None:
-        self._store.set_setting("learn", "yes" if value else "no")
+        self.store.set_setting("learn", "yes" if value else "no")
 
     @property
     def is_learning(self) -> bool:
@@ -343,18 +323,19 @@ class Learner:
 
     def start(self) -> None:
         """Start to watch the accepted lines."""
+        self._thread = threading.Thread(target=self._run, name="dsocr-learning", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop watching; a run is not stopped by this."""
         self._stopping.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(60)
 
     def wanted(self) -> int:
         """How many accepted lines the next training waits for."""
         learnt_from = self._learnt_from
-        return learnt_from + max(_LEAST_NEW, int(_NEW_SHARE * learnt_from)) if learnt_from else self._least
+        return learnt_from + max(_LEAST_NEW, int(_NEW_SHARE * learnt_from)) if learnt_from else self.least
 
     def _run(self) -> None:
         while not self._stopping.wait(_POLL_SECONDS):
@@ -365,11 +346,11 @@ class Learner:
 
     def step(self) -> None:
         """Start a run if there is enough to learn from, or judge one that has finished."""
-        status = self._training.status()
+        status = self.training.status()
         if status is not None and status.is_running:
-            self._pending = self._training.run
+            self._pending = self.training.run
             return
-        accepted = self._store.counts()[State.ACCEPTED]
+        accepted = self.store.counts()[State.ACCEPTED]
         if self._pending is not None:
             run, self._pending = self._pending, None
             self._learnt_from = accepted
@@ -378,13 +359,13 @@ class Learner:
                 self.lesson = self._judge(run)
                 if self.lesson.is_better:
                     self._is_adopted = True
-                    self._adopt(lambda: self._load(run))
-                elif self.lesson.is_worse and self._is_adopted and self._first is not None:
+                    self.adopt(lambda: self.load(run))
+                elif self.lesson.is_worse and self._is_adopted and self.first is not None:
                     self._is_adopted = False
-                    self._adopt(self._first)
+                    self.adopt(self.first)
         elif self.is_on and accepted >= self.wanted():
             self._learnt_from = accepted  # a run that cannot start is not tried again at once
-            self._pending = self._training.start()
+            self._pending = self.training.start()
 
     def _judge(self, run: Path) -> Lesson:
         dataset = Dataset.open(load_run_config(RunFolder(run).config).dataset)
@@ -393,12 +374,11 @@ class Learner:
             {page_key(sample.document, sample.page) or sample.id for sample in part} for part in (samples, learnt)
         )
         same_pages = not pages.isdisjoint(learnt_pages)
-        before = None if self._first is None else count_errors(self._first(), samples)
-        after = count_errors(self._load(run), samples)
-        if before is None:
-            return Lesson(len(learnt), len(samples), None, pool(after), same_pages)
-        better = is_better(samples, (old.errors for old in before), (new.errors for new in after))
-        return Lesson(len(learnt), len(samples), pool(before), pool(after), same_pages, better)
+        before = None if self.first is None else count_errors(self.first(), samples)
+        after = count_errors(self.load(run), samples)
+        better = before is None or is_better(samples, (old.errors for old in before), (new.errors for new in after))
+        former = None if before is None else pool(before)
+        return Lesson(len(learnt), len(samples), former, pool(after), same_pages, better)
 
 
 def find_training_config(run: Path | None, config: Path | None) -> RunConfig | None:

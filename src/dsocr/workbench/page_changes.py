@@ -98,10 +98,8 @@ def carry_out(store: CorrectionStore, page: StoredPage, edit: Mapping[str, Any],
             if region is not None:
                 _move_region(store, region, step, who)
             else:
-                order = store.lines(page.number)
-                at = order.index(lines[0])
-                order.insert(max(at + step, 0), order.pop(at))
-                _arrange(store, "reordered", who, order, {lines[0].number})
+                if (beside := store.neighbour(lines[0], before=step < 0)) is not None:
+                    move_beside(store, lines[0].number, beside.number, after=step > 0, who=who)
                 return lines[0].number
         case "assign":
             home = region.number if region else None

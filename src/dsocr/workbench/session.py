@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -120,6 +120,7 @@ class Presence:
         return [(line, name) for holder, line, name, at in held if holder != visitor and at > since]
 
 
+@dataclass(eq=False)
 class Session:
     """One source with its corrections; `reader` is None without a model, `training` without settings to train with.
 
@@ -128,37 +129,28 @@ class Session:
     work folder only.
     """
 
-    def __init__(
-        self,
-        name: str,
-        store: CorrectionStore,
-        archive: Archive,
-        work: Path,
-        *,
-        only: Mapping[int, ListedText] | None = None,
-        audited: int = 0,
-        is_shared: bool = False,
-    ) -> None:
-        self.only = only or {}
-        self.audited = audited
-        self.calibration: Calibration | None = None
-        self.is_shared = is_shared
-        self.name = name
-        self.store = store
-        self.archive = archive
-        self.work = work
-        self.reader: BackgroundReader | None = None
-        self.training: BackgroundTraining | None = None
-        self.learner: Learner | None = None
-        self.presence = Presence()
-        self.pages = {page.number: page for page in store.pages()}
-        self.pictures = Pictures(archive, self.pages, work / "thumbnails")
-        self.id = store.setting("id") or secrets.token_hex(8)  # tells sources of the same name apart
-        store.set_setting("id", self.id)
-        self._words: tuple[int, WordList] | None = None
+    name: str
+    store: CorrectionStore
+    archive: Archive
+    work: Path
+    only: Mapping[int, ListedText] = field(default_factory=dict)
+    audited: int = 0
+    is_shared: bool = False
+    calibration: Calibration | None = None
+    reader: BackgroundReader | None = None
+    training: BackgroundTraining | None = None
+    learner: Learner | None = None
+    presence: Presence = field(default_factory=Presence)
+    _words: tuple[int, WordList] | None = None
+    _statistics: tuple[int, Statistics] | None = None
+    _statistics_lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.pages = {page.number: page for page in self.store.pages()}
+        self.pictures = Pictures(self.archive, self.pages, self.work / "thumbnails")
+        self.id = self.store.setting("id") or secrets.token_hex(8)  # tells sources of the same name apart
+        self.store.set_setting("id", self.id)
         self._count_errors = lru_cache(_KEPT_ERRORS)(character_errors)
-        self._statistics: tuple[int, Statistics] | None = None
-        self._statistics_lock = threading.Lock()
 
     def find(self, place: str) -> StoredLine | None:
         """The line at a place of the source, such as `0008.xml:43`, which links of findings name; None if unknown."""

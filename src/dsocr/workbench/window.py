@@ -249,16 +249,15 @@ class Window:
         """Show who reviewed a line, and who else is at it."""
         if (client := self._field.client).has_socket_connection:
             self._session.presence.enter(client.id, self._visitor, line.number, self._name or self._t("somebody"))
-        parts = []
-        if line.author:
-            parts.append(f"{line.author}, {line.reviewed_at[:16].replace('T', ' ')}")
-        if line.checked_by:
-            parts.append(self._t("checked_by", name=line.checked_by))
-        if names := [name for held, name in self._session.presence.others(self._visitor) if held == line.number]:
-            parts.append(self._t("here_too", names=", ".join(names)))
-        if line.note:
-            parts.append(line.note)
-        self._remarks.set_text(" · ".join(parts))
+        others = self._session.presence.others(self._visitor)
+        names = ", ".join(name for held, name in others if held == line.number)
+        remarks = (
+            line.author and f"{line.author}, {line.reviewed_at[:16].replace('T', ' ')}",
+            line.checked_by and self._t("checked_by", name=line.checked_by),
+            names and self._t("here_too", names=names),
+            line.note,
+        )
+        self._remarks.set_text(" · ".join(filter(None, remarks)))
         self._remarks.props["title"] = self._remarks.text
 
     def _outlook_texts(self, outlook: Outlook) -> Iterator[str]:
@@ -467,7 +466,6 @@ class Window:
         self._show(notified=True)
 
     def _refresh(self, number: int | None = None) -> None:
-        """Read the selected line again, or select another one."""
         if self._line is not None:
             self._line = self._store.line(number or self._line.number) or self._line
 
