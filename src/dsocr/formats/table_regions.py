@@ -37,11 +37,8 @@ def parse_cells(
     for child in table.iterchildren("{*}TableCell", "{*}TextRegion"):
         if (place := xml.cell_place(child)) is not None:
             region, role = xml.parse_region(child, "id", parse_outline), child.find("{*}Roles/{*}TableCellRole")
-            is_heading = (
-                xml.custom_value(child, "structure", "type") == HEADING
-                if role is None
-                else (role.get("header") in {"true", "1"})
-            )
+            is_heading = role is not None and role.get("header") in {"true", "1"}
+            is_heading |= xml.custom_value(child, "structure", "type") == HEADING
             yield child, TableCell(region.id, region.outline, CellPlace(*place, is_heading))
 
 
