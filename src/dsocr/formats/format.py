@@ -246,14 +246,17 @@ def outlined_page(page: Page | Skipped, items: Iterable[Line | Skipped]) -> Iter
 
 def round_points(points: Iterable[tuple[float, float]]) -> tuple[Point, ...]:
     """Round points of JSON; an iterator's errors are caught, too. Raises DataError for what can be on no image."""
+    rounded: list[Point] = []
     try:
-        rounded = tuple((round(x), round(y)) for x, y in points)
-        if far := [number for point in rounded for number in point if abs(number) > LARGEST_COORDINATE]:
-            raise ValueError(f"{far[0]} is on no image")
+        for x, y in points:
+            point = round(x), round(y)
+            if max(map(abs, point)) > LARGEST_COORDINATE:
+                raise OverflowError
+            rounded.append(point)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        message = f"its coordinates are not pairs of numbers on an image: {error}"
+        message = f"point {len(rounded) + 1} of its outline is no pair of numbers on an image"
         raise DataError(message, code="coordinates-invalid") from error
-    return rounded
+    return tuple(rounded)
 
 
 def source_files(source: Path, suffixes: Collection[str]) -> list[Path]:
