@@ -26,18 +26,17 @@ _MAX_ASPECT_RATIO = 200
 """Resized to the height of a line, a longer image of a few kilobytes takes gigabytes."""
 
 
+@dataclass(eq=False)
 class RequestError(Exception):
     """A rejected request: HTTP status, a code for programs and a message for people.
 
     `retry_after` is in seconds; None where the same request would fail again.
     """
 
-    def __init__(self, status: int, code: str, message: str, *, retry_after: int | None = None) -> None:
-        self.status = status
-        self.code = code
-        self.message = message
-        self.retry_after = retry_after
-        super().__init__(message)
+    status: int
+    code: str
+    message: str
+    retry_after: int | None = None
 
     def response(self) -> JSONResponse:
         """The answer, in the form that OpenAI's clients expect."""
@@ -49,6 +48,7 @@ class RequestError(Exception):
         return JSONResponse(body, self.status, headers)
 
 
+@dataclass
 class AccessMiddleware:
     """Checks host, origin and token before anything else sees a request.
 
@@ -56,37 +56,30 @@ class AccessMiddleware:
     rejected too; with one they cannot have it. `csp` is the Content-Security-Policy of every response.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        hosts: Collection[str] | None,
-        token: str | None = None,
-        csp: str = "frame-ancestors 'none'",
-    ) -> None:
-        self._app = app
-        self._hosts = hosts
-        self._token = None if token is None else token.encode()
-        self._headers = [
-            (b"content-security-policy", csp.encode()),
-            (b"x-frame-options", b"DENY"),
-            (b"x-content-type-options", b"nosniff"),
-        ]
+    app: ASGIApp
+    hosts: Collection[str] | None
+    token: str | None = None
+    csp: str = "frame-ancestors 'none'"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or reject it."""
         if scope["type"] not in {"http", "websocket"}:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
+        headers = [
+            (b"content-security-policy", self.csp.encode()),
+            (b"x-frame-options", b"DENY"),
+            (b"x-content-type-options", b"nosniff"),
+        ]
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
+                message = {**message, "headers": [*message.get("headers", ()), *headers]}
             await send(message)
 
         error = self._check(scope)
         if error is None:
-            await self._app(scope, receive, send_with_headers)
+            await self.app(scope, receive, send_with_headers)
         elif scope["type"] == "http":
             await error.response()(scope, receive, send_with_headers)
         else:
@@ -97,14 +90,16 @@ class AccessMiddleware:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get(b"host", "").lower()
         name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
-        if self._hosts is not None and name not in self._hosts:
+        if self.hosts is not None and name not in self.hosts:
             return RequestError(421, "unknown_host", "this server does not answer under that host name")
-        if self._token is None:
+        if self.token is None:
             if not _is_same_origin(scope, headers, host):
                 return RequestError(403, "cross_origin", "requests from pages of other sites are not accepted")
         elif scope["path"] not in PUBLIC_PATHS:
             scheme, _, given = headers.get(b"authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1"), self._token):
+            if scheme.lower() != "bearer" or not hmac.compare_digest(
+                given.strip().encode("latin-1"), self.token.encode()
+            ):
                 return RequestError(401, "invalid_token", "send the server's token: Authorization: Bearer TOKEN")
         return None
 
