@@ -132,6 +132,23 @@ def test_a_row_that_may_be_either_is_refused_and_a_file_of_predictions_with_it(t
         read_predictions(tmp_path / "t.csv")
 
 
+@pytest.mark.parametrize("rest", ["и хлѣба, такъ", "и,такъ", "въ 1905 году, да", "и\nхлѣба, такъ", "и"])
+@pytest.mark.parametrize("ids", ["a1 a2 a3", "л/12 л/12об л/13", "1 2 3"])
+def test_the_rest_of_a_broken_text_is_no_prediction(tmp_path: Path, rest: str, ids: str) -> None:
+    first, *others = [f"{id_},Дорога\n" for id_ in ids.split()]
+    (tmp_path / "t.csv").write_text(f"id,text\n{first}{rest}\n{''.join(others)}", encoding="utf-8")
+    with raises_code("row-refused", "t.csv:2"):
+        read_predictions(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("ids", ["a1 a2 cover", "9 9об 10 10об", "3fa beef 0b1 12c", "cover a1"])
+def test_predictions_may_have_unlike_names_if_they_are_quoted(tmp_path: Path, ids: str) -> None:
+    (tmp_path / "t.csv").write_text(
+        written([["id", "text"], *([id_, "да"] for id_ in ids.split())], "quoted"), encoding="utf-8"
+    )
+    assert [prediction.name for prediction in read_predictions(tmp_path / "t.csv").predictions] == ids.split()
+
+
 def test_a_quoted_text_never_takes_up_the_next_prediction(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('id,text\na1,"Дорога\na2,и хлѣба\na3,такъ"\na4,x\n', encoding="utf-8")
     found = [(prediction.name, prediction.text) for prediction in read_predictions(tmp_path / "t.csv").predictions]
@@ -153,6 +170,11 @@ ALL = [f"{number}.png" for number in range(12)]
         pytest.param('a.png,"да"\nb.png,нѣтъ\n', ['"да"', "нѣтъ"], [], id="a text in quotes"),
         pytest.param('a.png,раз\nдва\nb.png,"а, б"\n', ["а, б"], [2, 3], id="a line break among quotes"),
         pytest.param("a.png,раз\rb.png,два\r", ["раз", "два"], [], id="line ends of an old Mac"),
+        pytest.param("a.png,раз,,\nb.png,два, три,,\n", [], [2, 3], id="empty cells that the header lacks"),
+        pytest.param("a.png,раз,,\nb.png,два\n", ["два"], [2], id="empty cells of a block of rows"),
+        pytest.param("a.png,раз,\nb.png,два,\n", [], [2, 3], id="one empty cell or a comma"),
+        pytest.param("a.png,\nb.png,\n", ["", ""], [], id="no texts"),
+        pytest.param('a.png,"раз,,"\nb.png,"два,,"\n', ["раз,,", "два,,"], [], id="commas in quotes"),
     ],
 )
 def test_quotes_are_those_that_the_table_shows(

@@ -7,8 +7,8 @@ texts, and the last column takes every delimiter that is left. A row that is who
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dsocr.errors import DataError, option
@@ -34,6 +34,10 @@ _SURPLUS = "it has {found} cells, and the table has {columns} columns: quote cel
 _BROKEN = "its text seems to have a line break here, without quotes: write it as one line, or quote it"
 _UNCLEAR = "its quotes may enclose a cell or belong to the text: quote all cells of the table, or none"
 _HEADLESS = "its delimiters may be part of the texts"
+_PADDED = (
+    "the delimiters at its end may be empty cells or part of the text: name all columns in the header, or quote texts"
+)
+_UNLIKE = "{name!r} is unlike the other names, and may be the rest of a text with a line break: quote all cells"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,11 @@ class _Record:
     cells: list[str]
     quoted: list[bool] = field(default_factory=list)
     follows: bool = True
-    is_unclear: bool = False
+    problem: str = ""
+
+    def plain_cells(self, delimiter: str) -> list[str]:
+        """The cells, or those of the first line if quotes are part of the text."""
+        return self.cells or self.lines[0].removesuffix("\r").split(delimiter)
 
     def needs(self, delimiter: str, image: int) -> bool:
         """Whether its quotes are a writer's: they hide a sign, or enclose all cells or the name."""
@@ -78,6 +86,50 @@ def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str =
     filled = [line.removesuffix("\r") for line in lines if line.strip()]
     if not filled:
         return []
+    delimiter, places = _choose_delimiter(filled, delimiters, find_places)
+    image, place, has_header = places or (0, 1, False)
+    starts = [line.split(delimiter) for line in filled[has_header:]]
+    has_names = any(is_image(cells[image]) for cells in starts if 0 <= image < len(cells))
+    records = _read_records(lines, first, delimiter, image, has_names=has_names)
+    sizes = Counter(len(record.plain_cells(delimiter)) for record in records if record.cells or delimiter == "\t")
+    if has_header:
+        width = len(records[0].plain_cells(delimiter))
+    elif delimiter == "\t" or (places and len(sizes) == 1):
+        width = max(sorted(size for size in sizes if size > 1), key=sizes.__getitem__, default=2)
+    else:
+        width = max(image, place) + 1 if places else min((size for size in sizes if size > 1), default=2)
+    if _has_quotes(records, delimiter, width, image):
+        rows = [TextRow(record.number, record.plain_cells(delimiter), record.problem) for record in records]
+        quoted = {record.number for record in records if any(record.quoted)}
+    elif places is None and width > 2 and (delimiter != "\t" or len(sizes) > 1):
+        message = f"the table has no header and up to {max(sizes)} cells in a row: {_HEADLESS}"
+        hint = f"add one, or give {option('columns', {'image': '1', 'text': '2'})}"
+        raise DataError(message, code="table-headless", where=path, hint=hint)
+    else:
+        rows = [TextRow(records[0].number, records[0].cells)] if has_header and records[0].cells else []
+        most = width - 1 if place == width - 1 else -1
+        for record in records[len(rows) :]:
+            parts = [(number, line) for number, line in enumerate(record.lines, start=record.number) if line.strip()]
+            rows += [
+                TextRow(number, line.removesuffix("\r").split(delimiter, most), record.problem)
+                for number, line in parts
+            ]
+        quoted = set()
+    problems = _find_surplus(rows[has_header:], width, delimiter, quoted)
+    problems |= _find_broken(rows[has_header:], image, place, quoted, has_names=has_names)
+    problems |= {row.number: row.problem for row in rows if row.problem}
+    return [
+        TextRow(row.number, [], problems[row.number])
+        if row.number in problems
+        else replace(row, cells=row.cells + [""] * (width - len(row.cells)))
+        for row in rows
+    ]
+
+
+def _choose_delimiter(
+    filled: Sequence[str], delimiters: str, find_places: FindPlaces
+) -> tuple[str, tuple[int, int, bool] | None]:
+    """Return the delimiter that gives known columns, images, and most rows of one size, and the places by it."""
 
     def places_of(delimiter: str) -> tuple[int, int, bool] | None:
         return find_places([cell.strip().strip('"') for cell in filled[0].split(delimiter)])
@@ -90,46 +142,17 @@ def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str =
         return is_known, images, max((count for size, count in sizes.items() if size > 1), default=0)
 
     delimiter = max(delimiters, key=fit)
-    places = places_of(delimiter)
-    image, place, has_header = places or (0, 1, False)
+    return delimiter, places_of(delimiter)
+
+
+def _read_records(lines: Sequence[str], first: int, delimiter: str, image: int, *, has_names: bool) -> list[_Record]:
+    """Divide the lines of a table into records; names without a suffix are known by their shape."""
     records = list(_records(lines, first, delimiter, image, is_image))
-    starts = [line.split(delimiter) for line in filled[has_header:]]
-    has_names = any(is_image(cells[image]) for cells in starts if 0 <= image < len(cells))
-    if not has_names:  # names without a suffix are known by their shape
-        alone = (record for record in records[1:] if len(record.lines) == 1 or record is records[1])
-        shapes = {_shape(record.lines[0].split(delimiter)[max(image, 0)]) for record in alone}
-        records = list(_records(lines, first, delimiter, image, lambda name: _shape(name) in shapes))
-    counted = [record for record in records if record.cells or delimiter == "\t"]
-    sizes = Counter(len(record.cells) or record.lines[0].count(delimiter) + 1 for record in counted)
-    if has_header:
-        width = len(records[0].cells or filled[0].split(delimiter))
-    elif delimiter == "\t" or (places and len(sizes) == 1):
-        width = max(sorted(size for size in sizes if size > 1), key=sizes.__getitem__, default=2)
-    else:
-        width = max(image, place) + 1 if places else min((size for size in sizes if size > 1), default=2)
-    for record in records:
-        if len(record.cells) > width:
-            record.cells = []
-    _apply_rule(records, delimiter, width)
-    quoted = [record for record in records if record.quoted or not record.cells]
-    regular = [record for record in quoted if record.follows]
-    needing = sum(bool(record.cells) and record.needs(delimiter, image) for record in regular)
-    odd = len(quoted) - len(regular)
-    is_shown = len(regular) >= _MIN_RULE or needing == len(regular) or (needing and not odd)
-    if len(regular) > odd * _MAJORITY and is_shown:
-        rows = [_quoted_row(record, delimiter, width) for record in records]
-    elif places is None and width > 2 and (delimiter != "\t" or len(sizes) > 1):
-        message = f"the table has no header and up to {max(sizes)} cells in a row: {_HEADLESS}"
-        hint = f"add one, or give {option('columns', {'image': '1', 'text': '2'})}"
-        raise DataError(message, code="table-headless", where=path, hint=hint)
-    else:
-        most = width - 1 if place == width - 1 else -1
-        for record in records[has_header:]:
-            may_be_writers = record.needs(delimiter, image) or (delimiter != "\t" and not odd)
-            record.is_unclear = record.follows and bool(record.quoted and record.cells) and may_be_writers
-        rows = [TextRow(records[0].number, records[0].cells)] if has_header and records[0].cells else []
-        rows += [row for record in records[len(rows) :] for row in _plain_rows(record, delimiter, most)]
-    return list(_whole_rows(rows, width, image, place, 1 + has_header, has_names=has_names))
+    if has_names:
+        return records
+    alone = (record for record in records[1:] if len(record.lines) == 1 or record is records[1])
+    shapes = {_shape(record.lines[0].split(delimiter)[max(image, 0)]) for record in alone}
+    return list(_records(lines, first, delimiter, image, lambda name: _shape(name) in shapes))
 
 
 def _records(
@@ -198,38 +221,64 @@ def _apply_rule(records: Sequence[_Record], delimiter: str, width: int) -> None:
         record.follows = follows(record, best)
 
 
-def _quoted_row(record: _Record, delimiter: str, width: int) -> TextRow:
-    cells = record.cells or record.lines[0].removesuffix("\r").split(delimiter)
-    is_unclear = not record.follows if record.quoted else any(cell.lstrip().startswith('"') for cell in cells)
-    return TextRow(record.number, cells, _UNCLEAR if is_unclear else "")
+def _has_quotes(records: Sequence[_Record], delimiter: str, width: int, image: int) -> bool:
+    """Return whether the quotes of a table are a writer's, and mark the records that are unclear."""
+    for record in records:
+        if len(record.cells) > width:
+            record.cells = []
+    _apply_rule(records, delimiter, width)
+    quoted = [record for record in records if record.quoted or not record.cells]
+    regular = [record for record in quoted if record.follows]
+    needing = sum(bool(record.cells) and record.needs(delimiter, image) for record in regular)
+    odd = len(quoted) - len(regular)
+    is_shown = len(regular) >= _MIN_RULE or needing == len(regular) or (needing > 0 and not odd)
+    has_quotes = len(regular) > odd * _MAJORITY and is_shown
+    for record in records:
+        if has_quotes and not record.quoted:
+            is_unclear = any(cell.lstrip().startswith('"') for cell in record.plain_cells(delimiter))
+        elif has_quotes:
+            is_unclear = not record.follows
+        else:
+            may_be_writers = record.needs(delimiter, image) or (delimiter != "\t" and not odd)
+            is_unclear = record.follows and bool(record.quoted and record.cells) and may_be_writers
+        record.problem = _UNCLEAR if is_unclear else ""
+    return has_quotes
 
 
-def _plain_rows(record: _Record, delimiter: str, most: int) -> Iterator[TextRow]:
-    """Return each line as a row whose quotes are part of the text, or with the problem that they may be a writer's."""
-    for number, line in enumerate(record.lines, start=record.number):
-        if line.strip():
-            cells = line.removesuffix("\r").split(delimiter, most)
-            yield TextRow(number, cells, _UNCLEAR if record.is_unclear else "")
+def _find_surplus(rows: Sequence[TextRow], width: int, delimiter: str, quoted: Collection[int]) -> dict[int, str]:
+    """Return the problem of rows with too many cells, or delimiters at the end of the last, by their numbers."""
+    problems: dict[int, str] = {}
+    ends = ["" if row.number in quoted else row.cells[-1] for row in rows]
+    is_padded = len(rows) > 1 and all(end.endswith(delimiter) for end in ends)
+    for row, end in zip(rows, ends, strict=True):
+        if len(row.cells) > width:
+            problems[row.number] = _SURPLUS.format(found=len(row.cells), columns=width)
+        elif is_padded or end.endswith(2 * delimiter):
+            problems[row.number] = _PADDED
+    return problems
 
 
-def _whole_rows(
-    rows: Sequence[TextRow], width: int, image: int, text: int, first: int, *, has_names: bool
-) -> Iterator[TextRow]:
-    """Fill rows up with empty cells, and name the problem of those with too many or with a part of a text."""
-    problems = {
-        place: _SURPLUS.format(found=len(row.cells), columns=width)
-        for place, row in enumerate(rows)
-        if len(row.cells) > width
-    }
-    for place, row in enumerate(rows[first:], start=first):
-        is_name = is_image if has_names else str.strip
-        if len(row.cells) <= (image if has_names else max(image, text)) or (
-            image >= 0 and not is_name(row.cells[image])
-        ):
-            problems |= {place: _BROKEN, place - 1 if text > image else min(place + 1, len(rows) - 1): _BROKEN}
-    for place, row in enumerate(rows):
-        problem = row.problem or problems.get(place, "")
-        yield TextRow(row.number, [] if problem else row.cells + [""] * (width - len(row.cells)), problem)
+def _find_broken(
+    rows: Sequence[TextRow], image: int, text: int, quoted: Collection[int], *, has_names: bool
+) -> dict[int, str]:
+    """Return the problem of rows that are a part of a text, and of their neighbours with the other part."""
+    needed = image if has_names else max(image, text)
+    shapes = Counter(_shape(row.cells[image]) for row in rows if 0 <= image < len(row.cells))
+    usual = "".join(shape for shape, count in shapes.items() if 2 * count >= len(rows))
+    has_blanks = 2 * sum(count for shape, count in shapes.items() if " " in shape) > len(rows)
+    problems: dict[int, str] = {}
+    for place, row in enumerate(rows[1:], start=1):
+        name = row.cells[image].strip() if 0 <= image < len(row.cells) else ""
+        shape, problem = _shape(name), ""
+        if len(row.cells) <= needed or (image >= 0 and not (is_image(name) if has_names else name)):
+            problem = _BROKEN
+        elif image >= 0 and not has_names and row.number not in quoted:
+            is_unlike = (" " in shape and not has_blanks) or ("0" in usual and "0" not in shape)
+            problem = _UNLIKE.format(name=name) if is_unlike else ""
+        if problem:
+            neighbour = rows[place - 1] if text > image else rows[min(place + 1, len(rows) - 1)]
+            problems |= {row.number: problem, neighbour.number: problem}
+    return problems
 
 
 def is_image(cell: str) -> bool:
