@@ -40,18 +40,17 @@ _MOST_DIGITS = 11
 _LARGEST = 1e15
 """Larger numbers lose digits."""
 
-_SAME_EVERYWHERE = frozenset({0, 1, 2, 3, 4, 9, 10, 20, 21, 37, 38, 39, 40, 45, 49})
+_SAME_EVERYWHERE = frozenset({0, 1, 2, 9, 10, 20, 21, 49})
 """Built-in number formats that do not depend on the computer's settings, apart from the decimal sign."""
 _CUSTOM = 164
 """The first number format that is not built in."""
-_TOKEN = re.compile(r'"[^"]*"|\\.|[_*].|\[[^\]]*\]|General|[#0?,]*[#0?](?:\.[#0?]+)?|y+|m+|d+|h+|s+|.', re.I | re.S)
-_LITERAL = re.compile(r'"([^"]*)"|\\(.)|\[\$([^\]-]*)(?:-[0-9a-f]{1,4})?\]', re.I | re.S)
-_UNSEEN = re.compile(r"\*.|\[(?:black|blue|cyan|green|magenta|red|white|yellow|color ?\d+)\]", re.I | re.S)
-_DIGITS = re.compile(r"(?P<grouped>#,##)?#*(?P<whole>0+)(?:\.(?P<decimals>0+))?")
-_SYSTEM_FORMAT = re.compile(r"\[\$-f[48]00\]", re.I)
-_DATE_PART = re.compile(r"yyyy|yy|mm?|dd?|hh?|ss?", re.I)
-_GROUP = 3
-"""Digits of a number without a separator of thousands."""
+_LITERAL = r'(?:"[^"]*"|\\.|[ +()-]|[^\x00-\x7f])'
+_NUMBER = re.compile(
+    rf"(?P<before>{_LITERAL}*)(?P<digits>General|@|0+(?:\.(?P<decimals>0+))?)(?P<after>%?{_LITERAL}*)", re.IGNORECASE
+)
+_DATE_PART = r"(?:yyyy|yy)(?!y)|mm?(?!m)|dd?(?!d)|hh?:mm(?::ss)?(?![ms])"
+_DATE = re.compile(rf"(?:\[\$-\d[\da-f]{{2,3}}\])?(?:{_DATE_PART}|[.,]|{_LITERAL})+", re.IGNORECASE)
+_DATE_TOKEN = re.compile(rf"\[[^]]*\]|{_LITERAL}|{_DATE_PART}|.", re.IGNORECASE)
 _FIRST_DAY, _LAST_DAY = 61, 2_958_466
 """The first of March 1900 and the end of the year 9999, in days."""
 _ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
@@ -320,8 +319,7 @@ def _read_cell(cell: Mapping[str, Any], code: str, is_struck: bool, epoch: datet
     elif isinstance(value, str | list):
         pieces = [value] if isinstance(value, str) else value
         parts = [(p, is_struck) if isinstance(p, str) else (p.text, bool(p.font.strike)) for p in pieces]
-        sections = re.sub(r'"[^"]*"|\\.', "x", code).split(";")
-        if sections[-1] != "@" and ("@" in sections[-1] or len(sections) > 3):
+        if code != "@" and re.search("[@;]", code.removesuffix(";@")):
             problem = f"a text in the number format {code!r}: {_REMEDY}"
     else:
         try:
@@ -348,54 +346,45 @@ def _show(value: Any, code: str, epoch: datetime) -> tuple[str, str]:
     from openpyxl.utils.datetime import to_excel
 
     number = Decimal(repr(value if isinstance(value, int | float) else to_excel(value, epoch)))  # type: ignore[no-untyped-call]
-    sections: list[list[str]] = [[]]
-    for part in _TOKEN.findall(code):
-        if part == ";":
-            sections.append([])
-        else:
-            sections[-1].append(part)
-    place = 1 if number < 0 and len(sections) > 1 else 2 if number == 0 and len(sections) > 2 else 0
-    dates = "".join(token[0].lower() for token in sections[place] if token[0].lower() in "ymdhs")
-    if not abs(number) < _LARGEST or _SYSTEM_FORMAT.search(code):
+    code = code.removesuffix(";@")
+    match = _NUMBER.fullmatch(code)
+    if not match and _DATE.fullmatch(code):
+        return _show_date(number, _DATE_TOKEN.findall(code), epoch), ""
+    if not match or not abs(number) < _LARGEST:
         raise ValueError(code)
-    moment = _moment(number, dates, epoch) if dates else None
-    if "%" in sections[place]:
+    if match["after"].startswith("%"):
         number *= 100
-    shown, digits, done = "", "", 0
-    for token in sections[place]:
-        if match := _LITERAL.fullmatch(token):
-            shown += next(text for text in match.groups() if text is not None)
-        elif token[0] == "_":
-            shown += " "
-        elif moment and _DATE_PART.fullmatch(token):
-            is_minute = dates[:done].endswith("h") or dates[done + 1 :].startswith("s")
-            parts = {"y": moment.year % 10 ** len(token), "m": moment.minute if is_minute else moment.month}
-            parts |= {"d": moment.day, "h": moment.hour, "s": moment.second}
-            shown, done = shown + str(parts[token[0].lower()]).zfill(len(token)), done + 1
-        elif not moment and not digits and (match := _DIGITS.fullmatch(token)):
-            digits = f"{abs(number).quantize(Decimal(1).scaleb(-len(match['decimals'] or '')), ROUND_HALF_UP):f}"
-            whole, point, decimals = digits.partition(".")
-            if match["grouped"] and len(whole) > _GROUP:  # by a comma, a point or a space
-                raise ValueError(code)
-            shown += whole.zfill(len(match["whole"])) + point + decimals
-        elif not moment and not digits and token.lower() in {"general", "@"}:
-            digits = f"{abs(number):f}".removesuffix(".0")
-            if len(digits) > _MOST_DIGITS:
-                raise ValueError(code)
-            shown += digits
-        elif token in (" -.:,()" if moment else " -+()%") or not token.isascii():
-            shown += token
-        elif not _UNSEEN.fullmatch(token):
-            raise ValueError(code)
-    is_negative = number < 0 and not place and digits.strip("0.")
-    return "-" * bool(is_negative) + shown, _POINT if "." in digits else ""
+    digits = f"{abs(number):f}".removesuffix(".0")
+    if match["digits"].startswith("0"):
+        digits = f"{abs(number).quantize(Decimal(1).scaleb(-len(match['decimals'] or '')), ROUND_HALF_UP):f}"
+        digits = digits.zfill(len(match["digits"]))
+    elif len(digits) > _MOST_DIGITS:
+        raise ValueError(code)
+    sign = "-" if number < 0 and digits.strip("0.") else ""
+    return sign + _unquote(match["before"]) + digits + _unquote(match["after"]), _POINT if "." in digits else ""
 
 
-def _moment(number: Decimal, parts: str, epoch: datetime) -> datetime:
-    """Return the date that is a number of days. In 1900 Excel has a day too many, and no dates before."""
-    if not _FIRST_DAY <= number < _LAST_DAY and not (0 <= number < 1 and not parts.strip("hms")):
+def _show_date(number: Decimal, tokens: list[str], epoch: datetime) -> str:
+    """Return a date that is a number of days. In 1900 Excel has a day too many, and no dates before."""
+    is_time = not any(token[0] in "ymdYMD" for token in tokens)
+    if not _FIRST_DAY <= number < _LAST_DAY and not (0 <= number < 1 and is_time):
         raise ValueError(number)
     moment = epoch + timedelta(milliseconds=round(number * 86_400_000))
-    if moment.microsecond and "s" in parts:
-        raise ValueError(number)
-    return moment
+    shown = ""
+    for token in tokens:
+        name = token[0].lower()
+        if name in "ymd":
+            values = {"y": moment.year % 10 ** len(token), "m": moment.month, "d": moment.day}
+            shown += str(values[name]).zfill(len(token))
+        elif name == "h":
+            if moment.microsecond and token.lower().endswith("ss"):
+                raise ValueError(number)
+            parts = [str(moment.hour).zfill(token.index(":")), f"{moment.minute:02}", f"{moment.second:02}"]
+            shown += ":".join(parts[: token.count(":") + 1])
+        elif name != "[":
+            shown += _unquote(token)
+    return shown
+
+
+def _unquote(literals: str) -> str:
+    return re.sub(r'"([^"]*)"|\\(.)', r"\1\2", literals)
