@@ -7,8 +7,8 @@ texts, and the last column takes every delimiter that is left. A row that is who
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dsocr.errors import DataError, option
@@ -40,28 +40,20 @@ _PADDED = (
 _UNLIKE = "{name!r} is unlike the other names, and may be the rest of a text with a line break: quote all cells"
 
 
-@dataclass(frozen=True, slots=True)
-class TextRow:
-    """The number of the line that a row begins in, and its cells, or the reason why it is refused."""
-
-    number: int
-    cells: list[str]
-    problem: str = ""
-
-
 @dataclass(slots=True)
-class _Record:
-    """Lines of a file that are a row with quotes: its cells, which of them are quoted, and if so by the file's rule.
+class TextRow:
+    """The number of the line that a row begins in, its cells, and the problem that it is refused for.
 
-    A line that no writer with quotes made is a record without cells.
+    `lines` are its lines, `quoted` says which cells are quoted, and `follows` if so by the file's rule. A line that no
+    writer with quotes made has no cells.
     """
 
     number: int
-    lines: list[str]
     cells: list[str]
+    problem: str = ""
+    lines: list[str] = field(default_factory=list)
     quoted: list[bool] = field(default_factory=list)
     follows: bool = True
-    problem: str = ""
 
     def plain_cells(self, delimiter: str) -> list[str]:
         """The cells, or those of the first line if quotes are part of the text."""
@@ -90,40 +82,28 @@ def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str =
     image, place, has_header = places or (0, 1, False)
     starts = [line.split(delimiter) for line in filled[has_header:]]
     has_names = any(is_image(cells[image]) for cells in starts if 0 <= image < len(cells))
-    records = _read_records(lines, first, delimiter, image, has_names=has_names)
-    sizes = Counter(len(record.plain_cells(delimiter)) for record in records if record.cells or delimiter == "\t")
+    rows = _read_rows(lines, first, delimiter, image, has_names=has_names)
+    sizes = Counter(len(row.plain_cells(delimiter)) for row in rows if row.cells or delimiter == "\t")
     if has_header:
-        width = len(records[0].plain_cells(delimiter))
+        width = len(rows[0].plain_cells(delimiter))
     elif delimiter == "\t" or (places and len(sizes) == 1):
         width = max(sorted(size for size in sizes if size > 1), key=sizes.__getitem__, default=2)
     else:
         width = max(image, place) + 1 if places else min((size for size in sizes if size > 1), default=2)
-    if _has_quotes(records, delimiter, width, image):
-        rows = [TextRow(record.number, record.plain_cells(delimiter), record.problem) for record in records]
-        quoted = {record.number for record in records if any(record.quoted)}
-    elif places is None and width > 2 and (delimiter != "\t" or len(sizes) > 1):
-        message = f"the table has no header and up to {max(sizes)} cells in a row: {_HEADLESS}"
-        hint = f"add one, or give {option('columns', {'image': '1', 'text': '2'})}"
-        raise DataError(message, code="table-headless", where=path, hint=hint)
-    else:
-        rows = [TextRow(records[0].number, records[0].cells)] if has_header and records[0].cells else []
-        most = width - 1 if place == width - 1 else -1
-        for record in records[len(rows) :]:
-            parts = [(number, line) for number, line in enumerate(record.lines, start=record.number) if line.strip()]
-            rows += [
-                TextRow(number, line.removesuffix("\r").split(delimiter, most), record.problem)
-                for number, line in parts
-            ]
-        quoted = set()
-    problems = _find_surplus(rows[has_header:], width, delimiter, quoted)
-    problems |= _find_broken(rows[has_header:], image, place, quoted, has_names=has_names)
-    problems |= {row.number: row.problem for row in rows if row.problem}
-    return [
-        TextRow(row.number, [], problems[row.number])
-        if row.number in problems
-        else replace(row, cells=row.cells + [""] * (width - len(row.cells)))
-        for row in rows
-    ]
+    if not _has_quotes(rows, delimiter, width, image):
+        if places is None and width > 2 and (delimiter != "\t" or len(sizes) > 1):
+            message = f"the table has no header and up to {max(sizes)} cells in a row: {_HEADLESS}"
+            hint = f"add one, or give {option('columns', {'image': '1', 'text': '2'})}"
+            raise DataError(message, code="table-headless", where=path, hint=hint)
+        header = [TextRow(rows[0].number, rows[0].cells)] if has_header and rows[0].cells else []
+        rows = header + _plain_rows(rows[len(header) :], delimiter, width - 1 if place == width - 1 else -1)
+    for row in rows:
+        row.cells = row.plain_cells(delimiter)
+    _mark_surplus(rows[has_header:], width, delimiter)
+    _mark_broken(rows[has_header:], image, place, has_names=has_names)
+    for row in rows:
+        row.cells = [] if row.problem else row.cells + [""] * (width - len(row.cells))
+    return rows
 
 
 def _choose_delimiter(
@@ -145,27 +125,27 @@ def _choose_delimiter(
     return delimiter, places_of(delimiter)
 
 
-def _read_records(lines: Sequence[str], first: int, delimiter: str, image: int, *, has_names: bool) -> list[_Record]:
-    """Divide the lines of a table into records; names without a suffix are known by their shape."""
-    records = list(_records(lines, first, delimiter, image, is_image))
+def _read_rows(lines: Sequence[str], first: int, delimiter: str, image: int, *, has_names: bool) -> list[TextRow]:
+    """Divide the lines of a table into rows; names without a suffix are known by their shape."""
+    rows = list(_iterate_rows(lines, first, delimiter, image, is_image))
     if has_names:
-        return records
-    alone = (record for record in records[1:] if len(record.lines) == 1 or record is records[1])
-    shapes = {_shape(record.lines[0].split(delimiter)[max(image, 0)]) for record in alone}
-    return list(_records(lines, first, delimiter, image, lambda name: _shape(name) in shapes))
+        return rows
+    alone = (row for row in rows[1:] if len(row.lines) == 1 or row is rows[1])
+    shapes = {_shape(row.lines[0].split(delimiter)[max(image, 0)]) for row in alone}
+    return list(_iterate_rows(lines, first, delimiter, image, lambda name: _shape(name) in shapes))
 
 
-def _records(
+def _iterate_rows(
     lines: Sequence[str], first: int, delimiter: str, image: int, is_name: Callable[[str], bool]
-) -> Iterator[_Record]:
+) -> Iterator[TextRow]:
     value = rf'(?: *"[^"]*(?:""[^"]*)*" *|[^"{re.escape(delimiter)}\r\n]*)'
-    row = re.compile(rf"{value}(?:{re.escape(delimiter)}{value})*(?=\r?\n|\r?\Z)")
+    whole = re.compile(rf"{value}(?:{re.escape(delimiter)}{value})*(?=\r?\n|\r?\Z)")
     cell = re.compile(rf"(?:\A|{re.escape(delimiter)})({value})")
     text, place, number = "\n".join(lines), 0, 0
     while number < len(lines):
         line, end = lines[number].removesuffix("\r"), number + 1
-        record = _Record(first + number, [line], [] if '"' in line else line.split(delimiter))
-        match = row.match(text, place, place + _LONGEST_ROW) if '"' in line else None
+        row = TextRow(first + number, [] if '"' in line else line.split(delimiter), lines=[line])
+        match = whole.match(text, place, place + _LONGEST_ROW) if '"' in line else None
         taken = match[0].split("\n") if match else []
         # A row never takes up the next: whatever encloses the name of another image is no cell.
         starts = [part[image] for part in (other.split(delimiter) for other in taken) if 0 <= image < len(part)]
@@ -174,9 +154,9 @@ def _records(
             written = [part.strip(" ") if '"' in part else part for part in cell.findall(match[0])]
             marks = [part.startswith('"') for part in written]
             cells = [part[1:-1].replace('""', '"') if part.startswith('"') else part for part in written]
-            record = _Record(first + number, taken, cells, marks)
+            row = TextRow(first + number, cells, lines=taken, quoted=marks)
         if line.strip():
-            yield record
+            yield row
         place += sum(len(used) + 1 for used in lines[number:end])
         number = end
 
@@ -186,16 +166,16 @@ def _shape(name: str) -> str:
     return re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "a", name.strip()))
 
 
-def _apply_rule(records: Sequence[_Record], delimiter: str, width: int) -> None:
+def _apply_rule(rows: Sequence[TextRow], delimiter: str, width: int) -> None:
     """Mark the rows that follow the rule which explains the quotes of most rows; the header need not.
 
     Writers quote cells with the delimiter, a quote or a line break, and some quote all with another delimiter, all with
-    a space, or all but the numbers of a column. Who forgets to double the quotes inside leaves records without cells.
+    a space, or all but the numbers of a column. Who forgets to double the quotes inside leaves rows without cells.
     """
     all_cells, marked = Counter[int](), Counter[int]()
-    for record in records:
-        all_cells.update(place for place, cell in enumerate(record.cells) if cell)
-        marked.update(place for place, mark in enumerate(record.quoted) if mark)
+    for row in rows:
+        all_cells.update(place for place, cell in enumerate(row.cells) if cell)
+        marked.update(place for place, mark in enumerate(row.quoted) if mark)
     columns = {place for place, count in marked.items() if 2 * count > all_cells[place]}
     special = re.compile(rf'[{re.escape(delimiter)}"\r\n]')
     rules: list[Callable[[int, str], bool]] = [
@@ -205,80 +185,84 @@ def _apply_rule(records: Sequence[_Record], delimiter: str, width: int) -> None:
         lambda place, cell: place in columns,
     ]
 
-    def follows(record: _Record, rule: Callable[[int, str], bool]) -> bool:
-        if not record.cells:
-            ends = [cell.strip()[:1] + cell.strip()[-1:] for cell in record.lines[0].split(delimiter, width - 1)]
+    def follows(row: TextRow, rule: Callable[[int, str], bool]) -> bool:
+        if not row.cells:
+            ends = [cell.strip()[:1] + cell.strip()[-1:] for cell in row.lines[0].split(delimiter, width - 1)]
             return rule is rules[-1] and bool(columns) and all(ends[place : place + 1] == ['""'] for place in columns)
         return all(
             mark == rule(place, cell) or not cell or bool(special.search(cell) if mark else _NUMBER.fullmatch(cell))
-            for place, (cell, mark) in enumerate(
-                zip(record.cells, record.quoted or [False] * len(record.cells), strict=True)
-            )
+            for place, (cell, mark) in enumerate(zip(row.cells, row.quoted or [False] * len(row.cells), strict=True))
         )
 
-    best = max(rules, key=lambda rule: sum(follows(record, rule) for record in records))
-    for record in records[1:]:
-        record.follows = follows(record, best)
+    best = max(rules, key=lambda rule: sum(follows(row, rule) for row in rows))
+    for row in rows[1:]:
+        row.follows = follows(row, best)
 
 
-def _has_quotes(records: Sequence[_Record], delimiter: str, width: int, image: int) -> bool:
-    """Return whether the quotes of a table are a writer's, and mark the records that are unclear."""
-    for record in records:
-        if len(record.cells) > width:
-            record.cells = []
-    _apply_rule(records, delimiter, width)
-    quoted = [record for record in records if record.quoted or not record.cells]
-    regular = [record for record in quoted if record.follows]
-    needing = sum(bool(record.cells) and record.needs(delimiter, image) for record in regular)
+def _has_quotes(rows: Sequence[TextRow], delimiter: str, width: int, image: int) -> bool:
+    """Return whether the quotes of a table are a writer's, and mark the rows that are unclear."""
+    for row in rows:
+        if len(row.cells) > width:
+            row.cells = []
+    _apply_rule(rows, delimiter, width)
+    quoted = [row for row in rows if row.quoted or not row.cells]
+    regular = [row for row in quoted if row.follows]
+    needing = sum(bool(row.cells) and row.needs(delimiter, image) for row in regular)
     odd = len(quoted) - len(regular)
     is_shown = len(regular) >= _MIN_RULE or needing == len(regular) or (needing > 0 and not odd)
     has_quotes = len(regular) > odd * _MAJORITY and is_shown
-    for record in records:
-        if has_quotes and not record.quoted:
-            is_unclear = any(cell.lstrip().startswith('"') for cell in record.plain_cells(delimiter))
+    for row in rows:
+        if has_quotes and not row.quoted:
+            is_unclear = any(cell.lstrip().startswith('"') for cell in row.plain_cells(delimiter))
         elif has_quotes:
-            is_unclear = not record.follows
+            is_unclear = not row.follows
         else:
-            may_be_writers = record.needs(delimiter, image) or (delimiter != "\t" and not odd)
-            is_unclear = record.follows and bool(record.quoted and record.cells) and may_be_writers
-        record.problem = _UNCLEAR if is_unclear else ""
+            may_be_writers = row.needs(delimiter, image) or (delimiter != "\t" and not odd)
+            is_unclear = row.follows and bool(row.quoted and row.cells) and may_be_writers
+        row.problem = _UNCLEAR if is_unclear else ""
     return has_quotes
 
 
-def _find_surplus(rows: Sequence[TextRow], width: int, delimiter: str, quoted: Collection[int]) -> dict[int, str]:
-    """Return the problem of rows with too many cells, or delimiters at the end of the last, by their numbers."""
-    problems: dict[int, str] = {}
-    ends = ["" if row.number in quoted else row.cells[-1] for row in rows]
+def _plain_rows(rows: Iterable[TextRow], delimiter: str, most: int) -> list[TextRow]:
+    """Return a row for each line, with quotes as parts of the texts."""
+    return [
+        TextRow(number, line.removesuffix("\r").split(delimiter, most), row.problem)
+        for row in rows
+        for number, line in enumerate(row.lines, start=row.number)
+        if line.strip()
+    ]
+
+
+def _mark_surplus(rows: Sequence[TextRow], width: int, delimiter: str) -> None:
+    """Refuse rows with too many cells, or with delimiters at the end of a last cell without quotes."""
+    ends = ["" if any(row.quoted) else row.cells[-1] for row in rows]
     is_padded = len(rows) > 1 and all(end.endswith(delimiter) for end in ends)
     for row, end in zip(rows, ends, strict=True):
         if len(row.cells) > width:
-            problems[row.number] = _SURPLUS.format(found=len(row.cells), columns=width)
+            row.problem = row.problem or _SURPLUS.format(found=len(row.cells), columns=width)
         elif is_padded or end.endswith(2 * delimiter):
-            problems[row.number] = _PADDED
-    return problems
+            row.problem = row.problem or _PADDED
 
 
-def _find_broken(
-    rows: Sequence[TextRow], image: int, text: int, quoted: Collection[int], *, has_names: bool
-) -> dict[int, str]:
-    """Return the problem of rows that are a part of a text, and of their neighbours with the other part."""
+def _mark_broken(rows: Sequence[TextRow], image: int, text: int, *, has_names: bool) -> None:
+    """Refuse rows that are a part of a text, and their neighbours with the other part."""
     needed = image if has_names else max(image, text)
     shapes = Counter(_shape(row.cells[image]) for row in rows if 0 <= image < len(row.cells))
     usual = "".join(shape for shape, count in shapes.items() if 2 * count >= len(rows))
     has_blanks = 2 * sum(count for shape, count in shapes.items() if " " in shape) > len(rows)
-    problems: dict[int, str] = {}
     for place, row in enumerate(rows[1:], start=1):
         name = row.cells[image].strip() if 0 <= image < len(row.cells) else ""
-        shape, problem = _shape(name), ""
+        shape = _shape(name)
         if len(row.cells) <= needed or (image >= 0 and not (is_image(name) if has_names else name)):
             problem = _BROKEN
-        elif image >= 0 and not has_names and row.number not in quoted:
-            is_unlike = (" " in shape and not has_blanks) or ("0" in usual and "0" not in shape)
-            problem = _UNLIKE.format(name=name) if is_unlike else ""
-        if problem:
-            neighbour = rows[place - 1] if text > image else rows[min(place + 1, len(rows) - 1)]
-            problems |= {row.number: problem, neighbour.number: problem}
-    return problems
+        elif any(row.quoted) or has_names or image < 0:
+            continue
+        elif (" " in shape and not has_blanks) or ("0" in usual and "0" not in shape):
+            problem = _UNLIKE.format(name=name)
+        else:
+            continue
+        for part in (row, rows[place - 1] if text > image else rows[min(place + 1, len(rows) - 1)]):
+            part.problem = part.problem or problem
 
 
 def is_image(cell: str) -> bool:

@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 
 from dsocr.document import Item, Line, Page, format_points
 from dsocr.errors import DataError
+from dsocr.formats.boxes import parse_shape
 from dsocr.formats.format import Columns, Format, SourceFile, WritePage, Written, cut_lines, read_files, source_files
 from dsocr.formats.registers import write_parquet
-from dsocr.formats.tables import guess_roles, parse_box, require_roles, row_details
+from dsocr.formats.tables import guess_roles, require_roles, row_details
 from dsocr.io.budget import MB, Budget
 from dsocr.io.files import UniqueStems, parse_split, relative, rename
 
@@ -301,7 +302,8 @@ def _origin(page: Page, line: Line) -> dict[str, Any]:
     outline = line.outline
     if outline is None:
         shape = {name: page.columns.get(name, "") for name in ("polygon", "baseline")}
-        box = parse_box(page.columns.get("bbox", ""))
+        written = parse_shape(page.columns.get("bbox", ""))
+        box = written.box() if written else None
         return {"source": page.columns.get("source") or line.where, "bbox": box and list(box), **shape}
     shape = {"polygon": format_points(outline.polygon), "baseline": format_points(outline.baseline)}
     return {"source": line.where, "bbox": list(outline.box), **shape}

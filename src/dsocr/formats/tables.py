@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dsocr.document import Box, Item, Line, Note, Outline, Page, Point, Skipped, SkipReason, bounds, format_points
+from dsocr.document import Item, Line, Note, Outline, Page, Point, Skipped, SkipReason, bounds, format_points
 from dsocr.errors import DataError, option
 from dsocr.formats.boxes import BOX_HINT, MEANINGS, SIDES, Notation, Shape, decide_notation, parse_shape
 from dsocr.formats.delimited import DELIMITERS, is_image, split_rows
@@ -327,12 +327,6 @@ def _parse_outline(cells: Mapping[str, str], roles: Mapping[str, str], notation:
     return Outline(bounds(baseline), (), baseline) if baseline else None
 
 
-def parse_box(cell: str) -> Box | None:
-    """Parse a box written `left,top right,bottom`; None if it is empty or in another notation."""
-    shape = parse_shape(cell)
-    return shape.box() if shape else None
-
-
 def read_rows(
     path: Path,
     columns: Columns,
@@ -425,9 +419,7 @@ def _first(rows: Sequence[tuple[object, C]], path: Path) -> C:
 
 def _is_header(cells: list[str], columns: Columns) -> bool:
     """Return whether a first row is a header: unless one of its cells names an image."""
-    if set(columns.values()) & set(cells):
-        return True
-    return not any(map(is_image, cells))
+    return not set(columns.values()).isdisjoint(cells) or not any(map(is_image, cells))
 
 
 def _page_rows(path: Path, rows: Iterable[Row], skip: SkipRow | None) -> Iterator[Row]:
