@@ -49,7 +49,6 @@ class Recipe:
     read: bool = False
     micro_batch_size: int = 8
     no_mask: bool = False
-    sparse_last_block: bool = False
 
 
 REFERENCE = Recipe("reference", read=True)
@@ -58,9 +57,8 @@ LEVERS = [
     Recipe("logits where learnt", sparse_logits=True),
     Recipe("a step's lines sorted", grouped=True),
     Recipe("no mask of the padding", no_mask=True),
-    Recipe("last block where learnt", sparse_logits=True, sparse_last_block=True),
 ]
-OURS = Recipe("all", sparse_logits=True, experts="grouped_mm", grouped=True, no_mask=True, sparse_last_block=True)
+OURS = Recipe("all", sparse_logits=True, experts="grouped_mm", grouped=True, no_mask=True)
 RECIPES = {
     "decoder": [REFERENCE, *LEVERS, Recipe("features kept", cache=True), replace(OURS, cache=True, read=True)],
     "decoder+vision": [REFERENCE, *LEVERS, replace(OURS, read=True)],
@@ -124,8 +122,6 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     base.network.set_experts_implementation(recipe.experts)
     encoder = base.processor(None, "free_ocr")
     model = fresh_adapter(base.network, config, revision=None)
-    if not recipe.sparse_last_block:  # without positions the last block computes all of them
-        base.network._forward_pre_hooks.popitem()
     samples = EncodedSamples(lines, encoder, seed=config.seed)
     started = time.process_time()
     setup = Setup(model, encoder, samples, torch.device("cpu"), torch.float32)

@@ -281,3 +281,14 @@ def test_a_strength_is_a_part_of_the_whole_and_of_dora_the_whole(dora: bool, str
     assert scaled_config(config, 1) == config
     with raises_code("scale-invalid"):
         scaled_config(config, strength)
+
+
+def test_layers_are_compiled_in_their_place_and_no_tensor_gets_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)  # whose import takes two seconds
+    base = load_base("nano")
+    model = attach_adapter(base.network, base="nano", revision=None, target_modules="decoder", r=2, alpha=4)
+    before = [list(model.state_dict()), list(adapter_tensors(model))]
+    base.family.prepare_training(model, base.network, compile_layers=True, checkpoint_activations=False)
+    compiled = [name for name, module in model.named_modules() if module._compiled_call_impl is not None]
+    assert [name.rpartition(".")[2] for name in compiled] == ["vision_tower", "language_model"]
+    assert [list(model.state_dict()), list(adapter_tensors(model))] == before

@@ -20,7 +20,6 @@ from dsocr.models.token_family import CanvasEncoded, CanvasProcessor, Features, 
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 UNUSED_TENSORS = (
@@ -244,60 +243,12 @@ class DeepseekOcr(TokenFamily):
         slot, ends, pad_id = image_token_id(tokenizer, folder), (tokenizer.eos_token_id,), tokenizer.pad_token_id
         return DeepseekProcessor(self, tokenizer, chosen, slot, end_ids=ends, pad_id=pad_id, prompt=find_prompt(prompt))
 
-    def prepare_training(
-        self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
-    ) -> None:
-        """Compute the last layer at trained positions only, unless layers are compiled."""
-        if not compile_layers:
-            SparseLastBlock(network)
-        options = {"compile_layers": compile_layers, "checkpoint_activations": checkpoint_activations}
-        TokenFamily.prepare_training(self, model, network, **options)
-
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> dict[str, Any]:
         """Normalize pixels, and drop the mask in training, which a causal decoder padded right ignores."""
         prepared = TokenFamily.prepare_batch(self, batch, dtype)
         if "labels" in prepared:
             prepared.pop("attention_mask", None)
         return prepared
-
-
-class SparseLastBlock:
-    """Hooks that compute the last block's MLP only at positions that get logits.
-
-    The loss and its gradients stay the same; where logits are wanted everywhere, the hooks do nothing.
-    """
-
-    def __init__(self, network: "PreTrainedModel") -> None:
-        self._positions: Tensor | None = None
-        self._size: tuple[int, ...] = ()
-        self._is_sparse = False
-        network.register_forward_pre_hook(self._remember, with_kwargs=True)
-        mlp = network.model.language_model.layers[-1].mlp
-        mlp.register_forward_pre_hook(self._gather)
-        mlp.register_forward_hook(self._scatter)
-
-    def _remember(self, network: Any, args: Any, inputs: dict[str, Any]) -> None:
-        """Keep the positions (B, L) that get logits, also for a backward pass that computes the block again."""
-        from torch import Tensor
-
-        kept = inputs.get("logits_to_keep")
-        self._positions = kept if isinstance(kept, Tensor) and kept.dim() == 2 else None
-        self._size = tuple(inputs["input_ids"].shape) if self._positions is not None else ()
-
-    def _gather(self, block: Any, inputs: "tuple[Tensor, ...]") -> "tuple[Tensor] | None":
-        (hidden,) = inputs
-        # The network's inner model may also be called directly.
-        self._is_sparse = self._positions is not None and tuple(hidden.shape[:2]) == self._size
-        return (hidden.gather(1, self._index(hidden)),) if self._is_sparse else None
-
-    def _scatter(self, block: Any, inputs: "tuple[Tensor, ...]", output: "Tensor") -> "Tensor | None":
-        if not self._is_sparse:
-            return None
-        return output.new_zeros(*self._size, output.shape[-1]).scatter(1, self._index(output), output)
-
-    def _index(self, hidden: "Tensor") -> "Tensor":
-        assert self._positions is not None
-        return self._positions.unsqueeze(-1).expand(-1, -1, hidden.shape[-1])
 
 
 def recognize(config: Mapping[str, Any]) -> DeepseekOcr | None:
