@@ -347,7 +347,12 @@ def test_unknown_characters_are_counted() -> None:
     samples = [sample(1, "ѣѣ\u00ad"), sample(2, "да"), sample(3, "ѣ")]
     finding = by_code(check_unknown_characters(samples, processor("ѣ\u00ad").unknown_characters))["unknown-characters"]
     assert finding.message.endswith(": ѣ 3x, U+00AD 1x")
-    assert (finding.severity, details(finding)) == ("warning", ["1: ѣ\u00ad", "3: ѣ"])
+    assert (finding.severity, details(finding)) == ("error", ["1: ѣ\u00ad", "3: ѣ"])
+    samples.append(sample(4, "нет"))
+    assert (
+        by_code(check_unknown_characters(samples, processor("ѣ").unknown_characters))["unknown-characters"].severity
+        == "warning"
+    )
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def foreign(rows: list[dict[str, Any]]) -> None:
     [
         pytest.param(lambda rows: rows[0].update(text=""), {}, "dataset", id="an empty text"),
         pytest.param(lambda rows: None, {"training": {"max_text_tokens": 5}}, "dataset", id="texts over budget"),
-        pytest.param(foreign, {}, "characters", id="another script"),
+        pytest.param(foreign, {}, "dataset", id="another script"),
     ],
 )
 def test_a_dry_run_names_the_check_that_fails(
@@ -151,7 +151,7 @@ def test_a_dry_run_of_a_sound_training_measures_it_and_leaves_nothing(small_conf
     measured = written["measurement"]
     assert (written["steps"], written["samples"], written["precision"]) == (8, 16, "float32")
     assert (measured["device"], measured["micro_batch_size"]) == ("CPU", 2)
-    assert min(measured[name] for name in ("peak_bytes", "free_bytes")) > 0
+    assert measured["peak_bytes"] > 0
     assert written["seconds"] == pytest.approx(written["micro_batches"] * measured["seconds_per_micro_batch"])
     assert not small_config.output.exists()
     assert before == {path: path.stat().st_mtime_ns for path in small_config.dataset.rglob("*")}

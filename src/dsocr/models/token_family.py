@@ -338,7 +338,7 @@ def check_labels(batch: Mapping[str, Any], samples: Sequence[Any], texts: Sequen
         kinds = {"masked": sample.prompt_ids, "trained": labels}
         details += [_list_tokens(kind, ids, processor) for kind, ids in kinds.items() if ids]
         learnt = processor.text_of(labels[:-1]).removeprefix(processor.answer_start)
-        is_text = learnt == text or processor.unknown_characters(text)  # for those, see `check_characters`
+        is_text = learnt == text or processor.unknown_characters(text)  # see `check_unknown_characters`
         if not is_text or labels[-1:] != [processor.end_id]:
             message = f"labels are not the transcriptions: got {learnt[:60]!r}, expected {text[:60]!r}"
             fix = "the tokenizer does not belong to the base: download the base again"

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 
 from dsocr.config import RunConfig, load_run_config
@@ -26,12 +25,7 @@ from dsocr.training.lifecycle import explain_out_of_memory, preserved_process
 from dsocr.training.preflight import check_data, check_setup, errors, forward_backward
 from dsocr.training.preview import text_limit, within_budget
 from dsocr.training.readers import make_optimizer, set_up
-from dsocr.training.samples import (
-    REMEMBERED_BYTES,
-    TIMES_LONGER,
-    Setup,
-    measure_lengths,
-)
+from dsocr.training.samples import TIMES_LONGER, Setup, measure_lengths
 
 _MIN_SECONDS, _MAX_STEPS = 1.0, 5
 """Steps of a typical batch are timed until they took so long, or are so many."""
@@ -41,14 +35,13 @@ _MIN_SECONDS, _MAX_STEPS = 1.0, 5
 class Measurement:
     """Time of a micro-batch of typical lengths, and peak memory after the longest one; see `peak_memory`.
 
-    `free_bytes` was free before. Cached image features are computed in every step here, so training is faster.
+    Cached image features are computed in every step here, so training is faster.
     """
 
     device: str
     micro_batch_size: int
     seconds_per_micro_batch: float
     peak_bytes: int | None
-    free_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +215,10 @@ def make_plan(config: RunConfig, setup: Setup, split: Sequence[Sample], *, valid
 def measure_training(setup: Setup, config: RunConfig, lengths: Sequence[int]) -> Measurement:
     """Train on the longest micro-batch and then on a typical one, and measure both.
 
-    `lengths` are those of the setup's samples, in their order. Random numbers stay as they were.
+    `lengths` are those of the setup's samples, in their order.
     """
     is_cuda = setup.device.type == "cuda"
     name = {"cpu": "CPU", "mps": "Apple GPU"}.get(setup.device.type) or torch.cuda.get_device_name(setup.device)
-    free = torch.cuda.mem_get_info(setup.device)[0] if is_cuda else psutil.virtual_memory().available
     by_length = sorted(range(len(lengths)), key=lambda index: lengths[index])
     size = min(config.training.micro_batch_size, len(lengths))
     # Spread evenly over the lengths, so as long as a batch drawn at random is on average.
@@ -248,14 +240,11 @@ def measure_training(setup: Setup, config: RunConfig, lengths: Sequence[int]) ->
     if is_cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(setup.device)
-    with torch.random.fork_rng():
-        step(by_length[-size:])
-        if setup.samples[typical[0]].nbytes * len(setup.samples) > REMEMBERED_BYTES:
-            setup.samples.forget()  # training opens the images in every epoch, too
-        opening, first = step(typical)
-        spent = [first]
-        while len(spent) < _MAX_STEPS and sum(spent) < _MIN_SECONDS:
-            spent.append(step(typical)[1])
+    step(by_length[-size:])
+    opening, first = step(typical)
+    spent = [first]
+    while len(spent) < _MAX_STEPS and sum(spent) < _MIN_SECONDS:
+        spent.append(step(typical)[1])
     workers = config.training.num_workers
     seconds = max(min(spent), opening / workers) if workers else min(spent) + opening
-    return Measurement(name, size, seconds, peak_memory(setup.device.type), free)
+    return Measurement(name, size, seconds, peak_memory(setup.device.type))

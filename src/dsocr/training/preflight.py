@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -70,10 +70,7 @@ def check_setup(
     chosen, encoded = choose(PAIRED_SAMPLES if thorough else CHEAP_SAMPLES)
     texts = [sample.text for sample in chosen[:CHEAP_SAMPLES]]
     with preserve_state(model):
-        checks = [
-            check_characters([sample.text for sample in samples], processor),
-            *processor.family.check_inputs(model, processor, encoded[:CHEAP_SAMPLES], texts),
-        ]
+        checks = processor.family.check_inputs(model, processor, encoded[:CHEAP_SAMPLES], texts)
         if errors(checks):
             return checks
         losses = sample_losses(setup, encoded, config.training.micro_batch_size)
@@ -89,7 +86,7 @@ def check_setup(
     # At three times its own rate, a whole network forgets what it knew (`small`: a loss of 344 after 20 steps).
     if not trains_all_weights(processor.family, config.adapter.target):
         rate = min(max(3 * rate, 1e-3), 5e-3)
-    result = overfit(
+    overfitted = overfit(
         setup,
         [sample for _, sample in pairs],
         [sample.text for sample, _ in pairs],
@@ -98,7 +95,7 @@ def check_setup(
         batch_size=config.training.micro_batch_size,
         progress=progress,
     )
-    return [*checks, check_overfit(result, len(pairs))]
+    return [*checks, check_overfit(*overfitted, len(pairs))]
 
 
 def errors(checks: Sequence[Check]) -> list[Check]:
@@ -135,18 +132,6 @@ def preserve_state(model: Any) -> Iterator[None]:
                 parameter.copy_(weight)
         for module, training in modes:
             module.training = training
-
-
-def check_characters(texts: Sequence[str], processor: Processor) -> Check:
-    """Check that the tokenizer can write the texts; if it cannot write most of them, the base is the wrong one."""
-    unknown = set(processor.unknown_characters("".join(sorted(set().union(*texts)))))
-    if not unknown:
-        return Check("characters", "ok", f"the tokenizer can write all {len(texts)} texts")
-    count = sum(not unknown.isdisjoint(text) for text in texts)
-    shown = "".join(sorted(unknown)[:40])
-    message = f"the tokenizer cannot write {shown!r}, {len(unknown)} characters in {count} of {len(texts)} texts"
-    fix = "choose a base that knows the script, or replace the characters in the source"
-    return Check("characters", "error" if count > len(texts) / 2 else "warning", message, fix)
 
 
 def sample_losses(setup: Setup, samples: Sequence[Encoded], batch_size: int) -> list[float]:
@@ -240,18 +225,6 @@ def forward_backward(
     return float(loss.detach())
 
 
-@dataclass(frozen=True, slots=True)
-class OverfitResult:
-    """How far overfitting came: losses of the first and the last step, CER of the last predictions."""
-
-    steps: int
-    seconds: float
-    first_loss: float
-    last_loss: float
-    cer: float
-    timed_out: bool
-
-
 def overfit(
     setup: Setup,
     samples: Sequence[Encoded],
@@ -260,11 +233,12 @@ def overfit(
     *,
     learning_rate: float,
     batch_size: int,
-    max_steps: int = OVERFIT_STEPS,
-    max_seconds: float = OVERFIT_SECONDS,
     progress: ProgressCallback | None = None,
-) -> OverfitResult:
-    """Train on a few samples until they are read without an error; the model is restored afterwards."""
+) -> tuple[list[float], float, float]:
+    """Train on a few samples until they are read without an error; the model is restored afterwards.
+
+    Return the loss of each step, the CER of the last readings, and the seconds.
+    """
     model, started, cer = setup.model, time.monotonic(), math.inf
     longest = max(len(setup.processor.text_ids(text)) for text in texts)
     generation = replace(generation, max_new_tokens=max(generation.max_new_tokens, longest + 9))
@@ -281,26 +255,25 @@ def overfit(
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             seconds, is_finite = time.monotonic() - started, math.isfinite(losses[-1])
-            is_over = not is_finite or len(losses) == max_steps or seconds >= max_seconds
+            is_over = not is_finite or len(losses) == OVERFIT_STEPS or seconds >= OVERFIT_SECONDS
             if is_finite and (is_over or (len(losses) % _READ_EVERY == 0 and losses[-1] < _READABLE_LOSS)):
                 cer = pool(map(character_errors, texts, _read(setup, samples, generation))).rate
             if progress is not None:
-                progress(len(losses), max_steps)
+                progress(len(losses), OVERFIT_STEPS)
             if is_over or cer == 0:
                 break
-    timed_out = len(losses) < max_steps and seconds >= max_seconds
-    return OverfitResult(len(losses), seconds, losses[0], losses[-1], cer, timed_out)
+    return losses, cer, seconds
 
 
-def check_overfit(result: OverfitResult, samples: int) -> Check:
+def check_overfit(losses: Sequence[float], cer: float, seconds: float, samples: int) -> Check:
     """Judge the result of overfitting."""
-    losses = f"from {result.first_loss:.2f} to {result.last_loss:.2f}"
-    effort = f"in {result.steps} steps, {result.seconds:.0f} s; the loss went {losses}"
-    if result.cer == 0:
+    steps, first, last = len(losses), losses[0], losses[-1]
+    effort = f"in {steps} steps, {seconds:.0f} s; the loss went from {first:.2f} to {last:.2f}"
+    if cer == 0:
         return Check("overfit", "ok", f"{samples} samples were memorized {effort}")
-    message = f"{samples} samples were not memorized {effort}, CER {percentage(result.cer, 1)}"
-    share = result.last_loss / max(result.first_loss, 1e-9)
-    if result.timed_out and (share < 0.7 or result.steps < _TELLING_STEPS):
+    message = f"{samples} samples were not memorized {effort}, CER {percentage(cer, 1)}"
+    share, is_slow = last / max(first, 1e-9), seconds >= OVERFIT_SECONDS and steps < OVERFIT_STEPS
+    if is_slow and (share < 0.7 or steps < _TELLING_STEPS):
         fix = "watch the first validations, or close other programs and try again"
         return Check("overfit", "warning", f"too slow to tell whether samples can be memorized: {message}", fix)
     fix = "look at these samples: equal images with different texts cannot be learned; or raise adapter.r"

@@ -45,15 +45,17 @@ def check_tokens(
 def check_unknown_characters(
     samples: Sequence[CheckedSample], unknown_characters: Callable[[str], str]
 ) -> Iterator[Problem]:
-    """Find characters that the base's tokenizer cannot write."""
+    """Find characters that the base's tokenizer cannot write; if most texts have one, it is the wrong base."""
     # One call with all characters instead of one per text, because tokenizers are slow.
     counts = Counter(character for item in samples for character in item.text)
     unknown = frozenset(unknown_characters("".join(counts)))
     listed = [f"{printable(character)} {count}x" for character, count in counts.most_common() if character in unknown]
     message = f"Base does not know {len(listed)} characters: {', '.join(listed[:20])}"
-    for item in samples:
-        if characters := [character for character in dict.fromkeys(item.text) if character in unknown]:
-            yield Problem("unknown-characters", "warning", message, item, "".join(characters))
+    places = [item for item in samples if not unknown.isdisjoint(item.text)]
+    severity: Severity = "error" if 2 * len(places) > len(samples) else "warning"
+    for item in places:
+        characters = "".join(character for character in dict.fromkeys(item.text) if character in unknown)
+        yield Problem("unknown-characters", severity, message, item, characters)
 
 
 def printable(character: str) -> str:
