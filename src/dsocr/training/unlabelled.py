@@ -13,9 +13,9 @@ import math
 import random
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,6 +74,8 @@ _MOST_READINGS = 2
 """At most so many readings for each transcribed line shown."""
 _MOST_ALONE = 1000
 """Lines to read at most without transcribed ones."""
+_SKIPPED = ("held_out", "known", "failed")
+"""Lines and pages that are skipped; see `UnlabelledReport`."""
 
 
 # With transcribed lines
@@ -101,7 +103,8 @@ def train_with_unlabelled(job: Job, *, preflight: bool, callbacks: Sequence[Call
         dataset = job.samples_from
         samples = training_samples(dataset, job.config)
         held_out = [sample for split in (Split.VALIDATION, Split.TEST) for sample in dataset.samples(split)]
-        known = Known(_hashes(dataset, held_out), _hashes(dataset, samples))
+        known = dict.fromkeys(_hashes(dataset, samples), "known")
+        known |= dict.fromkeys(_hashes(dataset, held_out), "held_out")
         images = _count_images(job.config)
         reporter.complain(f"{images}: learning from their readings takes up to {TIMES_LONGER} times as long")
         lock.acquire()
@@ -122,7 +125,13 @@ def train_with_unlabelled(job: Job, *, preflight: bool, callbacks: Sequence[Call
                     times = max(1, math.ceil(len(readings) / (_MOST_READINGS * transcribed)))
                     own_readings = OwnReadings(first.adapter, readings, times)
                     run_job(training, callbacks=callbacks, own_readings=own_readings)
-                report = judge(report, job.config, dataset, first, second)
+                lines = draw_samples(
+                    dataset.samples(Split.VALIDATION), job.config.validation.max_samples, job.config.seed
+                )
+                before, after = (count_errors(LocalReader.of_run(read), lines) for read in (first, second))
+                helps = is_better(lines, (rate.errors for rate in before), (rate.errors for rate in after))
+                learnt = report.shown if helps else 0
+                report = replace(report, before=pool(before).rate, after=pool(after).rate, learnt=learnt)
         except Interrupted as signal:
             raise Interrupted(signal.exit_code - 128, signal.step, run.resume_command) from signal
         _adopt(run, second if report.learnt else first, {**read_provenance(first), "unlabelled": asdict(report)})
@@ -141,16 +150,6 @@ def train_with_unlabelled(job: Job, *, preflight: bool, callbacks: Sequence[Call
             calibrated_on=Calibration.load(run.adapter).lines,
             unlabelled=report,
         )
-
-
-def judge(
-    report: UnlabelledReport, config: RunConfig, dataset: Dataset, first: RunFolder, second: RunFolder
-) -> UnlabelledReport:
-    """Read the validation split with both runs; the readings are learnt only if the second is better."""
-    samples = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
-    before, after = (count_errors(LocalReader.of_run(run), samples) for run in (first, second))
-    helps = is_better(samples, (rate.errors for rate in before), (rate.errors for rate in after))
-    return replace(report, before=pool(before).rate, after=pool(after).rate, learnt=report.shown if helps else 0)
 
 
 def _adopt(run: RunFolder, chosen: RunFolder, provenance: Mapping[str, Any]) -> None:
@@ -183,7 +182,7 @@ def _read_alone(job: Job) -> UnlabelledReport:
         replaces = run.adapter.is_dir()
         if not replaces:
             write_file(run.config, config.to_yaml())
-        report = Scans(config, reader, _MOST_ALONE).read()
+        report = Scans(config, reader, _MOST_ALONE, 0, {}).read()
         if report.refused:
             if not replaces:
                 clear_run(run)
@@ -198,14 +197,6 @@ def _read_alone(job: Job) -> UnlabelledReport:
 
 
 # Reading
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Hashes of the line images and source images of validation and test samples, and of those trained on."""
-
-    held_out: Set[str] = frozenset()
-    trained: Set[str] = frozenset()
 
 
 def _hashes(dataset: Dataset, samples: Sequence[Sample]) -> set[str]:
@@ -246,13 +237,16 @@ def _count_images(config: RunConfig) -> str:
 
 
 class Scans:
-    """The unlabelled scans of a run; `reader`, trained on so many lines, reads at most `most` of theirs."""
+    """The unlabelled scans of a run; `reader`, trained on so many lines, reads at most `most` of theirs.
+
+    `known` has the hashes of line and source images that are not learnt from, and `_SKIPPED` says why.
+    """
 
     def __init__(
-        self, config: RunConfig, reader: RunFolder, most: int, transcribed: int = 0, known: Known | None = None
+        self, config: RunConfig, reader: RunFolder, most: int, transcribed: int, known: Mapping[str, str]
     ) -> None:
         self._config, self._reader, self._most = config, reader, most
-        self._transcribed, self._known = transcribed, known or Known()
+        self._transcribed, self._known = transcribed, known
         self._folder = RunFolder(config.output).unlabelled
         self._journal = self._folder / "journal.sqlite"
         self._settings = ReadingSettings.load(reader.adapter)
@@ -319,25 +313,22 @@ class Scans:
             yield rows
 
     def _cut(self, page: InputPage) -> tuple[dict[str, int], list[Crop]]:
-        """Return the lines of a page that nobody transcribed, and the number of others."""
-        counts = {"held_out": 0, "known": 0, "failed": 0}
+        """Return the lines of a page that nobody transcribed, and the numbers of others."""
+        counts = dict.fromkeys(_SKIPPED, 0)
         try:
-            picture = hashlib.sha256(page.content()).hexdigest()
+            kind = self._known.get(hashlib.sha256(page.content()).hexdigest())
         except DataError:
             return {**counts, "failed": 1}, []
-        if picture in self._known.held_out:
-            return {**counts, "held_out": 1}, []
-        if picture in self._known.trained and page.image is None:  # whose lines are found anew
-            return {**counts, "known": 1}, []
+        if kind == "held_out" or (kind and page.image is None):  # whose lines are found anew
+            return {**counts, kind: 1}, []
         _, prepared = self._preparer.try_prepare(page)
         if isinstance(prepared, str):
             return {**counts, "failed": 1}, []
         crops = []
         for crop in prepared.crops:
-            digest = hashlib.sha256(crop.content).hexdigest()
-            counts["held_out"] += digest in self._known.held_out
-            counts["known"] += digest in self._known.trained
-            if digest not in self._known.held_out | self._known.trained:
+            if kind := self._known.get(hashlib.sha256(crop.content).hexdigest()):
+                counts[kind] += 1
+            else:
                 crops.append(crop)
         return counts, crops
 
@@ -357,7 +348,7 @@ class Scans:
             refused = f"their hands or script are unlike {trained} (mean confidence {percentage(mean, 0)})"
         elif len(chosen) < _LEAST:
             refused = f"only {counted(len(chosen), 'reading')} could be learnt, fewer than {_LEAST}"
-        counts = {name: sum(row[name] for row in rows.values()) for name in ("held_out", "known", "failed")}
+        counts = {name: sum(row[name] for row in rows.values()) for name in _SKIPPED}
         shown = 0 if refused else len(chosen)
         report = UnlabelledReport(len(read), shown, 0, self._transcribed, **counts, confidence=mean, refused=refused)
         return report, [] if refused else chosen
