@@ -243,8 +243,8 @@ def test_everything_unusual_is_counted(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", *({"id": name, "text": text} for name, text in rows))
     found = match_file(path, missing="empty")
     assert texts_of(found) == ["Ёж йод", "", ""]
-    # Unused, missing, duplicate, empty, changed by the text policy, not NFC.
-    assert [note.split()[0] for note in found.notes[2:]] == ["1", "1", "1", "1", "2", "1"]
+    # Unused, missing, duplicate, empty, changed by the text policy.
+    assert [note.split()[0] for note in found.notes[2:]] == ["1", "1", "1", "1", "2"]
     assert found.notes[2].endswith("a.jsonl:4")
     assert found.notes[3].endswith("test/images/p_0001.png")
 

@@ -113,10 +113,8 @@ def typical_ratio(paired: PairedErrors) -> tuple[float, tuple[float, float] | No
         return (start + end) / 2
 
     least, most = float(ratios.min()) - 1e-9, float(ratios.max()) + 1e-9
-    # Between the two middle means of pairs if their number is even.
-    lower = cross(least, most, lambda shift: _signed_ranks(ratios - shift)[0] > 0)
-    upper = cross(least, most, lambda shift: _signed_ranks(ratios - shift)[0] >= 0)
-    center = (lower + upper) / 2
+    first, second = np.triu_indices(len(ratios))
+    center = float(np.median((ratios[first] + ratios[second]) / 2))
     if 2.0 ** (1 - len(ratios)) > 1 - LEVEL:
         return math.exp(center), None
     low, high = (

@@ -14,10 +14,7 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, RunError, option
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine, fit_calibration
-from dsocr.evaluation.metrics import (
-    character_errors,
-    pool,
-)
+from dsocr.evaluation.metrics import character_errors, pool
 from dsocr.evaluation.report import drop_report
 from dsocr.evaluation.report import report as write_report
 from dsocr.evaluation.result_pages import render_calibration
@@ -216,16 +213,15 @@ def _language_model(
     samples: Sequence[Sample], predictions: Sequence[Prediction], reader: "LocalReader"
 ) -> dict[str, float] | None:
     """Return the weight of the language model, and the CER without and with it; None if none was used."""
-    pairs = [(sample.text, prediction) for sample, prediction in zip(samples, predictions, strict=True)]
-    if any(prediction.plain is None for _, prediction in pairs):
+    model, plain = reader.processor.language_model, [prediction.plain for prediction in predictions]
+    if model is None or None in plain:
         return None
-    without = pool([character_errors(text, prediction.plain or "") for text, prediction in pairs]).rate
-    with_model = pool([character_errors(text, prediction.text) for text, prediction in pairs]).rate
-    processor = reader.processor
-    if processor.language_model is None:
-        return None
-    weight = processor.language_model.weight * reader.generation.language_model_share
-    return {"weight": weight, "cer_without": without, "cer": with_model}
+    texts = [sample.text for sample in samples]
+    without, cer = (
+        pool(map(character_errors, texts, read)).rate
+        for read in (map(str, plain), (prediction.text for prediction in predictions))
+    )
+    return {"weight": model.weight * reader.generation.language_model_share, "cer_without": without, "cer": cer}
 
 
 def _notes(run: RunFolder, dataset: Dataset, split: Split, *, is_own: bool) -> Iterator[str]:

@@ -299,13 +299,6 @@ def profile_rates(
 
 
 def _count(reference: str, prediction: str) -> tuple[ErrorRate, ...]:
-    """Count errors in characters, in words, and in words with punctuation separated, of comparable texts."""
-    separated = separate_punctuation(reference), separate_punctuation(prediction)
-    pairs: tuple[tuple[Sequence[str], Sequence[str]], ...] = (
-        (reference, prediction),
-        (reference.split(), prediction.split()),
-        (separated[0].split(), separated[1].split()),
-    )
-    return tuple(
-        ErrorRate(Levenshtein.distance(reference, prediction), len(reference)) for reference, prediction in pairs
-    )
+    """Count errors in characters, in words, and in words with punctuation separated."""
+    separated = word_errors(separate_punctuation(reference), separate_punctuation(prediction))
+    return character_errors(reference, prediction), word_errors(reference, prediction), separated

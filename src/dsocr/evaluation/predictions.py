@@ -4,7 +4,6 @@ Files are tables, PAGE or ALTO files, or one text file per line. Their predictio
 dataset by name or by position on the page. A column that could hold the reference is never taken for the prediction.
 """
 
-import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +29,7 @@ from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, ReadText, load_lines, score_lines, writer_statuses
 from dsocr.formats import parse_xml_page
 from dsocr.formats.alto import find_alto
+from dsocr.formats.format import NOT_UTF8
 from dsocr.formats.page import find_page
 from dsocr.formats.sheets import SHEET_SUFFIXES
 from dsocr.formats.tables import USUAL_NAMES, guess_roles, read_rows
@@ -54,11 +54,6 @@ _TRUE = frozenset({"true", "1", "yes"})
 
 _MIN_OVERLAP = 0.5
 """Least intersection over union of two boxes of the same line."""
-_MIN_OVERLAP_NAMED = 0.1
-"""The same for two lines with the same id; programs number the lines they find, so the id alone says little."""
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half a character, which JSON can express and UTF-8 cannot."""
 
 
 def compare(
@@ -229,7 +224,7 @@ def _score_file(
         if place is None:
             unused.append(prediction.where)
         else:
-            texts.setdefault(place, []).append(policy.apply(clean_text(prediction.text)))
+            texts.setdefault(place, []).append(policy.apply(NOT_UTF8.sub("\ufffd", prediction.text)))
     pages_read = f"by page: {len(texts)} of {len({*names.values()})} pages"
     notes = [f"predictions {path.as_posix()}", file.source, pages_read]
     notes += [f"{len(unused)} predictions match no page and are not used: {first_few(unused, 5)}"] if unused else []
@@ -375,11 +370,6 @@ def _read_texts(path: Path) -> PredictionFile | None:
     return PredictionFile(path, predictions, f"{len(files)} text files") if files else None
 
 
-def clean_text(text: str) -> str:
-    """Return a text with halves of characters replaced."""
-    return _SURROGATE.sub("\ufffd", text)
-
-
 class MatchedPredictions(NamedTuple):
     """A prediction for each sample by id, and notes on everything unusual."""
 
@@ -417,7 +407,7 @@ def match(
         message = f"{len(absent)} of {len(samples)} lines have no prediction ({how}): {first_few(absent, 5)}"
         hint = f"{option('missing', 'empty')} counts them as empty predictions"
         raise DataError(message, code="prediction-missing", where=file.path, hint=hint)
-    decoded = {id_: clean_text(prediction.text) for id_, prediction in by_sample.items()}
+    decoded = {id_: NOT_UTF8.sub("\ufffd", prediction.text) for id_, prediction in by_sample.items()}
     texts = {id_: ReadText(policy.apply(decoded[id_]), prediction.truncated) for id_, prediction in by_sample.items()}
     used = {id(part) for _, prediction in pairs for part in (prediction, *prediction.parts)}
     unused = [prediction.where for prediction in file.predictions if id(prediction) not in used]
@@ -430,9 +420,6 @@ def match(
             decoded[id_] != prediction.text for id_, prediction in by_sample.items()
         ),
         "predictions were changed by the dataset's text policy": sum(texts[id_].text != decoded[id_] for id_ in texts),
-        "predictions are not in NFC, as the references are": sum(
-            not unicodedata.is_normalized("NFC", prediction.text) for prediction in by_sample.values()
-        ),
     }
     notes = [file.source, f"{how}: {len(by_sample)} of {len(samples)} lines"]
     notes += [f"{count} {note}" for note, count in counts.items() if count]
@@ -505,7 +492,7 @@ def page_name(sample: Sample) -> str:
 
 
 def _match_on_page(samples: Sequence[Sample], lines: Sequence[FoundPrediction]) -> _Pairs:
-    """Pair samples and lines one to one: those with the same id first, then the largest overlap.
+    """Pair samples and lines one to one, the largest overlap first.
 
     A sample that is a whole page takes all lines.
     """
@@ -515,14 +502,10 @@ def _match_on_page(samples: Sequence[Sample], lines: Sequence[FoundPrediction]) 
     overlaps = []
     boxes = np.array([line.outline.box if line.outline else (0, 0, 0, 0) for line in lines], dtype=np.int64)
     for place, sample in enumerate(samples):
-        name = (sample.source or "").rpartition(":")[2]
         shares = box_overlaps(sample.geometry["bbox"], boxes).tolist() if "bbox" in sample.geometry else []
-        for number, (line, overlap) in enumerate(zip(lines, shares, strict=False)):
-            is_named = bool(name) and line.name == name
-            if overlap >= (_MIN_OVERLAP_NAMED if is_named else _MIN_OVERLAP):
-                overlaps.append((-is_named, -overlap, place, number))
+        overlaps += [(-share, place, number) for number, share in enumerate(shares) if share >= _MIN_OVERLAP]
     taken: dict[int, int] = {}
-    for _, _, place, number in sorted(overlaps):
+    for _, place, number in sorted(overlaps):
         if place not in taken and number not in taken.values():
             taken[place] = number
     return [(samples[place].id, lines[number]) for place, number in taken.items()]

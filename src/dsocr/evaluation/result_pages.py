@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,10 +40,6 @@ LONGEST = 1500
 MOST_WRITERS = 60
 """Most rows of a plot of writers; of more, only the largest changes both ways are drawn."""
 
-_ARROW = "\N{RIGHTWARDS ARROW}"
-_UNBROKEN = re.compile(
-    rf"(?<=\d)(?: ?(?=%)| (?=points?\b|{_ARROW}))|(?<=%) (?=CI\b)|(?<=\bp) (?=[=<])|(?<=[=<{_ARROW}]) (?=\d)"
-)
 _MARKUP = 450
 """Characters of HTML around the texts of a line."""
 _SEED = 17
@@ -71,11 +66,6 @@ Progress = Callable[[int, int], None] | None
 def sentence(text: str) -> str:
     """Start with a capital and end with a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
-
-
-def unbroken(text: str) -> str:
-    """Keep together a number and its unit, "95 % CI" and "p = 0.01"."""
-    return _UNBROKEN.sub("\N{NO-BREAK SPACE}", text)
 
 
 def lines_by_writers(lines: Sequence[LineScore]) -> str:
@@ -191,7 +181,6 @@ def line_context(
     return {
         "names": names,
         "heads": [head.format(place % 8, " full" * (place > 0), printable(name)) for place, name in enumerate(names)],
-        "unbroken": unbroken,
         "axis_of": Axis.of,
         "finite": math.isfinite,
         "chapters": chapters,
