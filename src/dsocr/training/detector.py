@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +37,7 @@ from dsocr.models.loading import choose_device
 from dsocr.text import percentage
 from dsocr.training.checkpoint import save_best
 from dsocr.training.distributed import Distributed
-from dsocr.training.samples import REMEMBERED_BYTES, LengthGroupedSampler
+from dsocr.training.samples import LengthGroupedSampler, Remembered
 from dsocr.training.trainer import Trainer, build_optimizer, build_scheduler
 from dsocr.training.validation import PeriodicValidation, ValidationResult, draw_samples
 
@@ -68,12 +69,11 @@ class EncodedPage:
 
 
 class PageSamples(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """Pages as batches of one, opened when they are needed and remembered up to `REMEMBERED_BYTES`."""
+    """Pages as batches of one, opened when they are needed and remembered; see `Remembered`."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._samples = samples
-        self._pages: dict[int, EncodedPage] = {}
-        self._room = REMEMBERED_BYTES
+        self._pages = Remembered[EncodedPage]()
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -84,19 +84,15 @@ class PageSamples(torch.utils.data.Dataset[dict[str, Tensor]]):
 
     def page(self, index: int) -> EncodedPage:
         """Return the page of a sample. Raises DataError if it cannot be opened or has no layout."""
-        if index in self._pages:
-            return self._pages[index]
+        return self._pages.get(index, partial(self._open, index), lambda page: page.pixels.numel() + page.lines.numel())
+
+    def _open(self, index: int) -> EncodedPage:
         sample = self._samples[index]
         layout, image = read_layout(sample), open_image(sample.image, max_pixels=MAX_PAGE_PIXELS)
         outlines = tuple(line.outline for line in layout.lines if line.outline)
         pixels = shrink_page(image)
         lines = draw_lines(outlines, image.size, (pixels.shape[1], pixels.shape[2]))
-        page = EncodedPage(image.size, pixels, torch.from_numpy(lines.copy()), outlines)
-        size = page.pixels.numel() + page.lines.numel()
-        if size <= self._room:
-            self._room -= size
-            self._pages[index] = page
-        return page
+        return EncodedPage(image.size, pixels, torch.from_numpy(lines.copy()), outlines)
 
 
 # Loss

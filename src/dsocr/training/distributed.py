@@ -169,18 +169,13 @@ def limit_threads(config: RunConfig, recorded: RunConfig | None) -> tuple[RunCon
     Returns the configuration with its threads, and why they are fewer, or an empty text. A run that resumes computes in
     as many as before: another number gives other last digits.
     """
-    threads = config.training.threads
-    is_set = threads is not None
-    if recorded is not None and not is_set:
-        threads = recorded.training.threads
-    elif not is_set:
-        threads = free_threads()
-        threads = None if threads is None or threads >= torch.get_num_threads() else threads
-    if threads is None:
+    if config.training.threads is not None:
+        torch.set_num_threads(config.training.threads)
+        return config, ""
+    threads = free_threads() if recorded is None else recorded.training.threads
+    if threads is None or (recorded is None and threads >= torch.get_num_threads()):
         return config, ""
     torch.set_num_threads(threads)
-    if is_set:
-        return config, ""
     few, choice = counted(threads, "thread"), setting("training.threads", available_cores())
     reason = (
         f"training computes in {few}, since other programs kept this machine busy when it began; {choice} takes all"

@@ -50,7 +50,6 @@ from dsocr.training.samples import (
     EncodedSamples,
     LengthGroupedSampler,
     OwnReadings,
-    SamplesWithFillers,
     Setup,
     measure_lengths,
 )
@@ -293,7 +292,7 @@ def make_trainer(
     if dist.world_size > 1:
         exclude_frozen_from_ddp(setup.model)
     dataloader: DataLoader[Any] = DataLoader(
-        samples if dist.world_size == 1 else SamplesWithFillers(samples),
+        samples,
         batch_sampler=make_sampler(config, samples, dist),
         collate_fn=Collator(setup.processor),
         num_workers=num_workers,

@@ -7,8 +7,9 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from PIL import Image
@@ -37,6 +38,27 @@ def measure_lengths(samples: Sequence[Sample], processor: Processor) -> list[Inp
     return [processor.measure(sample.text, partial(upright_size, sample.image)) for sample in samples]
 
 
+Value = TypeVar("Value")
+
+
+class Remembered(Generic[Value]):
+    """Values by index that are made once, and kept up to `REMEMBERED_BYTES`."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, Value] = {}
+        self._room = REMEMBERED_BYTES
+
+    def get(self, index: int, make: Callable[[], Value], size: Callable[[Value], int]) -> Value:
+        """Return a value, made and kept if it is new and there is room for its size."""
+        if index in self._values:
+            return self._values[index]
+        value = make()
+        if size(value) <= self._room:
+            self._room -= size(value)
+            self._values[index] = value
+        return value
+
+
 class EncodedSamples(torch.utils.data.Dataset[Encoded]):
     """The samples of a split as model inputs, augmented by draws from (seed, epoch, index).
 
@@ -53,9 +75,7 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
         # In shared memory, so that persistent worker processes see the epoch change.
         self._epoch = torch.zeros((), dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
-        self._opened: dict[int, Image.Image] = {}
-        self._encoded: dict[int, Encoded] = {}
-        self._room = REMEMBERED_BYTES
+        self.forget()
         self._load_features: LoadFeatures | None = None
         self._views = 0
 
@@ -70,12 +90,12 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
             return encoded
         if changes(self._augmentation):
             return self.encode_view(index, view)
-        if index not in self._encoded:
-            encoded = self.encode_view(index, view)
-            if not self._takes(encoded.nbytes):
-                return encoded
-            self._encoded[index] = encoded
-        return self._encoded[index]
+        return self._encoded.get(index, partial(self.encode_view, index, view), attrgetter("nbytes"))
+
+    def __getitems__(self, indices: Sequence[int]) -> "list[Encoded | Filler]":
+        """Return the samples of a batch; indices beyond all samples are fillers, see `LengthGroupedSampler`."""
+        count = len(self)
+        return [self[index] if index < count else Filler(self[index - count]) for index in indices]
 
     def set_epoch(self, epoch: int) -> None:
         """Augment as in this epoch, counted from 0."""
@@ -88,11 +108,11 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
         """
         if not changes(self._augmentation):
             return open_image(self.samples[index].image)
-        image = self._opened.get(index)
-        if image is None:
-            image = self.processor.shrink(open_image(self.samples[index].image))
-            if self._takes(image.width * image.height * len(image.getbands())):
-                self._opened[index] = image
+        image = self._opened.get(
+            index,
+            lambda: self.processor.shrink(open_image(self.samples[index].image)),
+            lambda image: image.width * image.height * len(image.getbands()),
+        )
         return augment(image, generator(self._seed, view, index), self._augmentation)
 
     def encode_view(self, index: int, view: int) -> Encoded:
@@ -107,15 +127,8 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
 
     def forget(self) -> None:
         """Free the memory of opened and encoded images."""
-        self._opened.clear()
-        self._encoded.clear()
-        self._room = REMEMBERED_BYTES
-
-    def _takes(self, size: int) -> bool:
-        """Reserve memory for an image; False if there is too little left."""
-        fits = size <= self._room
-        self._room -= size if fits else 0
-        return fits
+        self._opened = Remembered[Image.Image]()
+        self._encoded = Remembered[Encoded]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,24 +166,6 @@ class Filler:
     sample: Encoded
 
 
-class SamplesWithFillers(torch.utils.data.Dataset[Encoded | Filler]):
-    """The samples, followed by each of them as a filler, for several ranks: see `LengthGroupedSampler`."""
-
-    def __init__(self, samples: EncodedSamples) -> None:
-        self._samples = samples
-
-    def __len__(self) -> int:
-        return 2 * len(self._samples)
-
-    def __getitem__(self, index: int) -> Encoded | Filler:
-        is_filler, place = divmod(index, len(self._samples))
-        return Filler(self._samples[place]) if is_filler else self._samples[place]
-
-    def set_epoch(self, epoch: int) -> None:
-        """Augment as in this epoch."""
-        self._samples.set_epoch(epoch)
-
-
 @dataclass(frozen=True, slots=True)
 class Collator:
     """Makes training batches on the CPU: padded right, labels where there are some, pixels as bytes."""
@@ -196,7 +191,7 @@ class LengthGroupedSampler(Sampler[list[int]]):
 
     With several ranks, each takes every `world_size`-th micro-batch. The epoch is filled up with indices from
     `len(lengths)` on, one beyond for each sample, so that all ranks have equally many full micro-batches; a dataset
-    masks these samples (see `SamplesWithFillers`).
+    masks these samples (see `Filler`).
     """
 
     def __init__(
