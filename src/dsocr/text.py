@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
 from operator import eq
 from typing import Any, ClassVar, Literal
+
+from rapidfuzz.distance import Levenshtein
 
 _JOINED_SCRIPTS = "[\u0600-\u109f\u1780-\u18af\ua840-\uaaff\ufb50-\ufdff\ufe70-\ufefc]"
 """Scripts that are spelled with joiners: Arabic, Indic, Myanmar, Khmer, Mongolian, ..."""
@@ -259,6 +261,13 @@ class TextPolicy:
         """The policy as JSON types."""
         marks = {"struck_marks": [list(pair) for pair in self.struck_marks], "unclear_marks": list(self.unclear_marks)}
         return asdict(self) | marks
+
+
+def align_spans(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[slice, slice]]:
+    """Yield which span of one text, or list of words, became which of the other; equal and other spans alternate."""
+    for _, group in groupby(Levenshtein.opcodes(before, after), key=lambda step: step.tag == "equal"):
+        steps = list(group)
+        yield slice(steps[0].src_start, steps[-1].src_end), slice(steps[0].dest_start, steps[-1].dest_end)
 
 
 def comparable(text: str) -> str:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 import dsocr
 from dsocr.evaluation.metrics import (
     ErrorRate,
+    align,
     character_errors,
     format_change_interval,
     format_difference,
     has_new_loop,
     is_in_wrong_script,
     is_over_long,
-    mark_differences,
     profile_rates,
     profiles,
     separate_punctuation,
@@ -150,18 +150,14 @@ def test_an_interval_of_a_change_says_which_way_it_goes(low: float, high: float,
     assert format_change_interval(low, high) == text
 
 
-@pytest.mark.parametrize(
-    ("reference", "prediction", "marked"),
-    [
-        pytest.param("Милая Соня!", "Милая воня!", "Милая [-С-]{+в+}оня!", id="substitution"),
-        pytest.param("йод", "йо", "йо[-д-]", id="deletion"),
-        pytest.param("йод", "йод.", "йод{+.+}", id="insertion"),
-        pytest.param("ёжик 25 в", "RR в", "[-ёжик 25-]{+RR+} в", id="adjacent edits are one span"),
-        pytest.param("a  b", "a b", "a b", id="white space as for the CER"),
-    ],
-)
-def test_marked_differences(reference: str, prediction: str, marked: str) -> None:
-    assert mark_differences(reference, prediction) == marked
+def test_aligned_spans_alternate() -> None:
+    assert [*align("Милая  Соня, 25", "Милая воня RR 25")] == [
+        ("Милая ", "Милая "),
+        ("С", "в"),
+        ("оня", "оня"),
+        (",", " RR"),
+        (" 25", " 25"),
+    ]
 
 
 PROFILES = {profile.name: profile for profile in profiles()}

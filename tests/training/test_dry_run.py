@@ -169,9 +169,13 @@ def test_a_plan_counts_as_training_does(small_config: RunConfig) -> None:
 
 def test_texts_over_the_budget_are_counted(small_config: RunConfig) -> None:
     texts = [len(sample.text) for sample in Dataset.open(small_config.dataset).samples(Split.TRAIN)]
-    plan = plan_of(changed(small_config, training={"max_text_tokens": 13, "long_text": "exclude"}))
-    assert plan.too_long == sum(length > 13 for length in texts) > 0
-    assert plan.samples == len(texts) - plan.too_long
+    found = dsocr.dry_run(
+        changed(small_config, training={"max_text_tokens": 13, "long_text": "exclude"}), preflight=False
+    )
+    assert found.plan is not None
+    excluded = len(texts) - found.plan.samples
+    assert excluded == sum(length > 13 for length in texts) > 0
+    assert {check.name: check.message for check in found.checks}["text budget"].startswith(f"{excluded} of ")
     nothing = changed(small_config, training={"max_text_tokens": 1, "long_text": "exclude"})
     assert [check.name for check in check_and_plan(resolve(nothing, overwrite=True)).errors] == ["dataset"]
 

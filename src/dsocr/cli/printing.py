@@ -155,7 +155,6 @@ def planned(printer: Printer, result: "dsocr.DryRun") -> None:
     if (plan := result.plan) is not None:
         rows = [[name, *map(str, spread.values())] for name, spread in plan.tokens.items()]
         printer.table(["tokens", "min", "median", "95 %", "max"], rows)
-        printer.result(f"over max_text_tokens ({plan.limit}): {plan.too_long}\n")
         counts = f"{plan.steps} steps, {plan.micro_batches} micro-batches over {plan.samples} samples"
         printer.result(f"{counts}, {plan.epochs:.1f} epochs, {plan.validations} validations")
         printer.result(f"{format_duration(plan.seconds)} on {plan.measurement.device} besides the validations")

@@ -18,7 +18,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from dsocr.evaluation.statistics import Floats, fit_logistic
 from dsocr.formats.tables import read_spreadsheet, spreadsheet
 from dsocr.html import Thumbnails, counted, render
 from dsocr.io.work import write_file
+from dsocr.text import align_spans
 
 KINDS = ("added", "missing", "other", "script", "shifted", "spelling", "swapped")
 """Kinds of mistakes that are planted."""
@@ -186,13 +187,10 @@ def _places(given: str, read: str) -> list[_Place]:
     """Return the places where words differ, the largest first."""
     old, new = given.split(" "), read.split(" ")
     places = []
-    for differs, group in groupby(Levenshtein.opcodes(old, new), key=lambda step: step.tag != "equal"):
-        if differs:
-            steps = list(group)
-            before, after = old[: steps[0].src_start], old[steps[-1].src_end :]
-            as_read = new[steps[0].dest_start : steps[-1].dest_end]
-            was = " ".join(old[steps[0].src_start : steps[-1].src_end])
-            places.append(_Place(" ".join([*before, *as_read, *after]), was, " ".join(as_read)))
+    for was, became in align_spans(old, new):
+        if old[was] != new[became]:
+            text = " ".join([*old[: was.start], *new[became], *old[was.stop :]])
+            places.append(_Place(text, " ".join(old[was]), " ".join(new[became])))
     return sorted(places, key=lambda place: -Levenshtein.distance(given, place.text))[:_PLACES]
 
 

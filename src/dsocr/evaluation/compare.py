@@ -56,7 +56,6 @@ DOMINANT_SHARE = 0.1
 """A single line with at least this share of all errors is reported: its text may be wrong."""
 
 _NUMBERS = PROFILE_LABELS["digits_only"]
-_MAX_LINES_IN_JSON = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +280,7 @@ class Difference:
         return [test, f"all errors together: {change.change} (95 % CI {change.bounds})"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the difference for JSON, with the hundred lines that changed most either way."""
+        """Return the difference for JSON; the lines that changed have a file of their own."""
         better, worse, same = self.groups
         return {
             "first": self.first.name,
@@ -295,8 +294,6 @@ class Difference:
             "corrected_p": self.change.corrected_p,
             "groups": {"better": better, "worse": worse, "same": same},
             "typical": self.typical and {"ratio": self.typical[0], "interval": self.typical[1]},
-            "improved_lines": [line.to_dict() for line in self.improved[:_MAX_LINES_IN_JSON]],
-            "worsened_lines": [line.to_dict() for line in self.worsened[:_MAX_LINES_IN_JSON]],
         }
 
 

@@ -8,14 +8,22 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from typing import ClassVar
 
 from pydantic import ConfigDict, StrictInt, model_serializer
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.errors import DataError
-from dsocr.text import Marks, TextPolicy, comparable, is_looping, letter_script, remove_matches, struck_pattern
+from dsocr.text import (
+    Marks,
+    TextPolicy,
+    align_spans,
+    comparable,
+    is_looping,
+    letter_script,
+    remove_matches,
+    struck_pattern,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +157,8 @@ def align(reference: str, prediction: str) -> Iterator[tuple[str, str]]:
     The different spans hold exactly the errors that the CER counts.
     """
     reference, prediction = comparable(reference), comparable(prediction)
-    for _, edits in groupby(Levenshtein.opcodes(reference, prediction), key=lambda edit: edit.tag == "equal"):
-        run = list(edits)
-        yield reference[run[0].src_start : run[-1].src_end], prediction[run[0].dest_start : run[-1].dest_end]
-
-
-def mark_differences(reference: str, prediction: str) -> str:
-    """Return the reference with `[-deleted-]` and `{+inserted+}` marks, as wdiff prints them."""
-    marked = []
-    for written, read in align(reference, prediction):
-        deleted = f"[-{written}-]" if written else ""
-        inserted = f"{{+{read}+}}" if read else ""
-        marked.append(written if written == read else deleted + inserted)
-    return "".join(marked)
+    for written, read in align_spans(reference, prediction):
+        yield reference[written], prediction[read]
 
 
 def format_difference(points: float) -> str:

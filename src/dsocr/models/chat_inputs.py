@@ -437,15 +437,8 @@ def count_image_tokens(processor: Any, width: int, height: int) -> int:
     images = processor.image_processor
     if hasattr(processor, "_get_num_multimodal_tokens"):
         return int(processor._get_num_multimodal_tokens(image_sizes=[(height, width)]).num_image_tokens[0])
-    if hasattr(images, "get_number_of_image_patches"):
-        patches = images.get_number_of_image_patches(height, width, {})
-        if isinstance(patches, int) and hasattr(images, "merge_size"):
-            return int(patches // images.merge_size**2)
-        if isinstance(patches, tuple):  # the number, its rows and its columns
-            grid = {"rows": [[patches[1]]], "cols": [[patches[2]]]}
-            return len(
-                processor.tokenizer(processor.replace_image_token(grid, 0), add_special_tokens=False)["input_ids"]
-            )
+    if hasattr(images, "get_number_of_image_patches") and hasattr(images, "merge_size"):
+        return int(images.get_number_of_image_patches(height, width, {}) // images.merge_size**2)
     inputs = processor(images=[Image.new("RGB", (width, height))], text=[processor.image_token])
     return len(inputs["input_ids"][0])
 

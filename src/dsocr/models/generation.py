@@ -6,12 +6,10 @@ Needs no torch.
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import accumulate, groupby, islice
+from itertools import accumulate, islice
 from typing import Any, NamedTuple, TypeVar
 
-from rapidfuzz.distance import Levenshtein
-
-from dsocr.text import loop_start
+from dsocr.text import align_spans, loop_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +114,9 @@ class ScoredText:
         starts, ends = [0] * (len(self.text) + 1), [0] * (len(self.text) + 1)
         starts[-1] = len(text)
         positions: list[float] = []
-        for begin, stop, new_begin, new_stop in _changes(self.text, text):
-            kept = self.text[begin:stop] == text[new_begin:new_stop]
+        for old, new in align_spans(self.text, text):
+            kept = self.text[old] == text[new]
+            begin, stop, new_begin, new_stop = old.start, old.stop, new.start, new.stop
             for place in range(begin, stop):
                 starts[place] = new_begin + place - begin if kept else new_begin
                 ends[place + 1] = new_begin + place - begin + 1 if kept else new_stop
@@ -177,14 +176,6 @@ def cut_loop(decoded: Decoded) -> Decoded:
         return decoded
     scored = decoded.scored.cut(start)
     return replace(decoded, text=scored.text, scores=scored.scores)
-
-
-def _changes(before: str, after: str) -> Iterator[tuple[int, int, int, int]]:
-    """Yield which span of one text became which of the other; equal and replaced spans alternate."""
-    steps = Levenshtein.opcodes(before, after)
-    for _, group in groupby(steps, lambda step: step.tag == "equal"):
-        run = list(group)
-        yield run[0].src_start, run[-1].src_end, run[0].dest_start, run[-1].dest_end
 
 
 def _clipped(score: TokenScore, begin: int, length: int) -> TokenScore:

@@ -21,7 +21,7 @@ from dsocr.io.processes import HANGUP, SIGNALS, handling, rank_and_count
 from dsocr.runs import RunFolder, append_jsonl, elapsed_until
 from dsocr.training.distributed import Distributed
 from dsocr.training.trainer import Callback, Trainer
-from dsocr.training.validation import ValidationResult, lines_table
+from dsocr.training.validation import ValidationResult, lines_text
 
 _TRACKER_ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
     "mlflow": {"MLFLOW_TRACKING_URI": "sqlite:///{folder}/mlflow.db"},
@@ -156,7 +156,7 @@ class Tracker:
         self.log("validation", {"loss": result.loss, **result.rates}, step)
         if self._has_images and result.lines:
             board = self._tracker.tracker
-            board.add_text("validation/lines", lines_table(result.lines), step)
+            board.add_text("validation/lines", lines_text(result.lines), step)
             for place, line in enumerate(result.lines, 1):
                 board.add_image(f"validation_lines/{place:02d}", line.image, step, dataformats="HWC")
 

@@ -48,13 +48,10 @@ class Measurement:
 class Plan:
     """The steps, time and memory of a run in one process.
 
-    `tokens` has the minimum, median, 95th percentile and maximum of image, text and whole sequence of the training
-    samples; `too_long` of these exceed the `limit` of their text and are skipped.
+    `tokens` has the minimum, median, 95th percentile and maximum of image, text and whole sequence of the samples.
     """
 
     tokens: Mapping[str, Mapping[str, int]]
-    limit: int
-    too_long: int
     samples: int
     epochs: float
     steps: int
@@ -150,7 +147,7 @@ def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallba
             checks.append(Check("gradients", "ok", message))
             checks += check_setup(setup, config, thorough=preflight, progress=progress)
             if not errors(checks):
-                plan = make_plan(config, setup, split, validates=Split.VALIDATION in dataset.card.splits)
+                plan = make_plan(config, setup, validates=Split.VALIDATION in dataset.card.splits)
                 checks += _describe_plan(plan, config)
     except DsocrError as error:
         kinds = {ConfigError: "configuration", DataError: "dataset", ModelError: "base"}
@@ -181,15 +178,13 @@ def _describe_plan(plan: Plan, config: RunConfig) -> list[Check]:
     return checks
 
 
-def make_plan(config: RunConfig, setup: Setup, split: Sequence[Sample], *, validates: bool) -> Plan:
-    """Plan a run on the samples of `split` that `setup` has; measuring trains the adapter of `setup`.
+def make_plan(config: RunConfig, setup: Setup, *, validates: bool) -> Plan:
+    """Plan a run on the samples of `setup`, whose adapter is trained to measure it.
 
     Raises an error of Python or torch if memory runs out.
     """
-    lengths = measure_lengths(split, setup.processor)
-    kept = {sample.id for sample in setup.samples.samples}
-    sequences = [length.sequence for sample, length in zip(split, lengths, strict=True) if sample.id in kept]
-    count = len(sequences)
+    lengths = measure_lengths(setup.samples.samples, setup.processor)
+    count = len(lengths)
     steps, per_epoch = total_steps(config, count), steps_per_epoch(config, count)
     whole, rest = divmod(steps, per_epoch)
     tokens = {}
@@ -199,8 +194,6 @@ def make_plan(config: RunConfig, setup: Setup, split: Sequence[Sample], *, valid
         tokens[name] = dict(zip(("min", "median", "percentile_95", "max"), quantiles, strict=True))
     return Plan(
         tokens=tokens,
-        limit=text_limit(setup.processor, config),
-        too_long=len(split) - count,
         samples=count,
         epochs=steps / per_epoch,
         steps=steps,
@@ -208,7 +201,7 @@ def make_plan(config: RunConfig, setup: Setup, split: Sequence[Sample], *, valid
         # The last step is always followed by a validation.
         validations=-(-steps // config.validation.every_steps) if validates else 0,
         precision=str(setup.dtype).removeprefix("torch."),
-        measurement=measure_training(setup, config, sequences),
+        measurement=measure_training(setup, config, [length.sequence for length in lengths]),
     )
 
 

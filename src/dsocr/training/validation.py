@@ -17,7 +17,7 @@ from dsocr.config import RunConfig
 from dsocr.document import Sample
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration
 from dsocr.evaluation.decide import is_better
-from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long, mark_differences
+from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration
 from dsocr.models.ctc import LineRecognizer
@@ -34,8 +34,6 @@ from dsocr.training.trainer import Callback, Trainer
 
 SHOWN_LINES = 10
 """Lines that trackers show with their images."""
-_MAX_TEXT = 300
-_TABLE_HEAD = "| line | reference | prediction | [-left out-] {+added+} |\n|---|---|---|---|\n"
 
 Result = TypeVar("Result")
 
@@ -323,17 +321,10 @@ def calibrate_predictions(lines: Iterable[tuple[str, str, TokenScores]], policy:
     return fit_calibration(judged)
 
 
-def lines_table(lines: Sequence[ValidationLine]) -> str:
-    """Return a Markdown table of the lines, numbered as their images are."""
+def lines_text(lines: Sequence[ValidationLine]) -> str:
+    """Return the lines for Markdown, where indented text is shown as it is, numbered as their images are."""
     rows = [
-        [f"{place:02d} {line.id}", line.reference, line.prediction, mark_differences(line.reference, line.prediction)]
+        (f"{place:02d} {line.id}", *(" ".join(text.split()) for text in (line.reference, line.prediction)))
         for place, line in enumerate(lines, 1)
     ]
-    return _TABLE_HEAD + "".join(f"| {' | '.join(map(escape_markdown, row))} |\n" for row in rows)
-
-
-def escape_markdown(text: str) -> str:
-    """Return text for a cell of a Markdown table, cut if it is very long."""
-    text = " ".join(text.split())
-    text = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"
-    return "".join(f"&#{ord(c)};" if c in "|*_`<>&\\~#[]{}!" else c for c in text)
+    return "\n\n".join("\n".join(f"    {text}" for text in row) for row in rows)
