@@ -61,10 +61,10 @@ class Conversion(BaseModel):
     target: str
     images: int
     lines: int
-    splits: dict[str, int]
-    left_behind: list[str]
-    skipped: dict[str, CountCard]
-    unmatched: dict[str, CountCard]
+    splits: dict[str, int] = {}
+    left_behind: list[str] = []
+    skipped: dict[str, CountCard] = {}
+    unmatched: dict[str, CountCard] = {}
     notes: list[str]
     files: list[str]
 

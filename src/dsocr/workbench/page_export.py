@@ -88,7 +88,7 @@ def export(
         for page in store.pages():
             lines = store.lines(page.number)
             regions = {region.number: region for region in store.regions(page.number)}
-            filled = _fill_file(archive, page, lines, regions, target, step, notes, accepted_only=accepted_only)
+            filled = _fill_file(archive, (page, lines, regions), target, step, notes, accepted_only=accepted_only)
             if filled is None:
                 if accepted_only:
                     lines = [line if line.state is State.ACCEPTED else replace(line, text="") for line in lines]
@@ -113,7 +113,15 @@ def export(
                     report.pages += 1
                     report.texts += sum(bool(line.text) for line in new.lines)
         report.skipped = notes.skipped
-        _write_card(store, archive, target, report, folder)
+        Conversion(
+            source=store.setting("source") or archive.root.name,
+            source_format="workbench",
+            target=target.name,
+            images=report.pages,
+            lines=report.texts,
+            notes=[f"{item.where}: {item.message}" for item in report.skipped],
+            files=converted_files(folder),
+        ).write(folder)
     return report
 
 
@@ -172,17 +180,10 @@ def export_log(store: CorrectionStore, out: Path) -> Path:
 
 
 def _fill_file(
-    archive: Archive,
-    page: StoredPage,
-    lines: Sequence[StoredLine],
-    regions: Mapping[int, StoredRegion],
-    target: Format,
-    step: ProcessingStep,
-    notes: SourceReport,
-    *,
-    accepted_only: bool,
+    archive: Archive, shapes: Shapes, target: Format, step: ProcessingStep, notes: SourceReport, *, accepted_only: bool
 ) -> tuple[bytes, int] | None:
     """The page's own file, filled, and the number of its lines with a text; None if it needs a new file."""
+    page, lines, regions = shapes
     if page.markup is None or target.name not in _ROOT_BY_FORMAT:
         return None
     try:
@@ -261,19 +262,3 @@ def _write_inside(folder: Path, name: str, content: bytes) -> None:
     path = inside(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-
-
-def _write_card(store: CorrectionStore, archive: Archive, target: Format, report: ExportReport, folder: Path) -> None:
-    Conversion(
-        source=store.setting("source") or archive.root.name,
-        source_format="workbench",
-        target=target.name,
-        images=report.pages,
-        lines=report.texts,
-        splits={},
-        left_behind=[],
-        skipped={},
-        unmatched={},
-        notes=[f"{item.where}: {item.message}" for item in report.skipped],
-        files=converted_files(folder),
-    ).write(folder)

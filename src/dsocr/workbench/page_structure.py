@@ -5,7 +5,7 @@ Every element that nobody changed keeps its bytes.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 
 from lxml import etree
 
@@ -77,6 +77,7 @@ def _read_cells(page: etree._Element) -> dict[etree._Element, tuple[str, CellPla
     return places
 
 
+@dataclass(eq=False)
 class PageStructure:
     """The ALTO or PAGE file of a page, to be given lines in reading order and regions, in pixels of the image.
 
@@ -84,27 +85,20 @@ class PageStructure:
     file by their numbers; those without a region are in that of number 0.
     """
 
-    def __init__(
-        self,
-        tree: XmlTree,
-        lines: Sequence[StoredLine],
-        regions: Mapping[int, StoredRegion],
-        former: Mapping[int, StoredRegion],
-        scale: tuple[float, float],
-    ) -> None:
-        self._tree = tree
-        self._is_alto = tree.root.name == "alto"
-        self._lines = lines
-        self._regions = regions
-        self._former = former
-        self._scale = scale
-        self._all_lines = list(tree.iter("TextLine"))
-        self._containers = list(tree.iter(*_CONTAINERS))
-        self.line_elements = {line.number: self._all_lines[line.elements[0]] for line in lines if line.elements}
-        self._elements = {
-            number: self._containers[region.element] for number, region in regions.items() if region.element is not None
-        }
-        self._removed = {self._containers[place] for place in former} - set(self._elements.values())
+    tree: XmlTree
+    lines: Sequence[StoredLine]
+    regions: Mapping[int, StoredRegion]
+    former: Mapping[int, StoredRegion]
+    scale: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        self._is_alto = self.tree.root.name == "alto"
+        self._all_lines = list(self.tree.iter("TextLine"))
+        self._containers = list(self.tree.iter(*_CONTAINERS))
+        self.line_elements = {line.number: self._all_lines[line.elements[0]] for line in self.lines if line.elements}
+        places = {number: region.element for number, region in self.regions.items() if region.element is not None}
+        self._elements = {number: self._containers[place] for number, place in places.items()}
+        self._removed = {self._containers[place] for place in self.former} - set(self._elements.values())
         self._tables: dict[str, Element] = {}
         self._changed_tables: set[str] = set()
         for container in self._containers:
@@ -113,7 +107,7 @@ class PageStructure:
 
     def write(self, outlines: Mapping[int, Outline], imported: Collection[int]) -> None:
         """Change the file; `outlines` are its lines' by element, `imported` the elements of the workbench's lines."""
-        for line in self._lines:
+        for line in self.lines:
             if line.elements and line.outline != outlines[line.elements[0]]:
                 self._reshape(self.line_elements[line.number], line.outline)
         self._change_regions()
@@ -128,10 +122,10 @@ class PageStructure:
             self._order_regions()
 
     def _change_regions(self) -> None:
-        for region in self._regions.values():
+        for region in self.regions.values():
             if region.element is None:
                 continue
-            element, known = self._elements[region.number], self._former[region.element]
+            element, known = self._elements[region.number], self.former[region.element]
             if region.outline != known.outline:
                 self._reshape(element, region.outline)
             if region.kind != known.kind:
@@ -141,9 +135,9 @@ class PageStructure:
                 (roles or [element])[0].set(_cell_numbers(region.cell, is_old=not roles))
 
     def _add_regions(self) -> None:
-        filled = {line.region for line in self._lines}
-        tables = {table.id: table for table in tables_of(self._regions.values())}
-        for region in self._regions.values():
+        filled = {line.region for line in self.lines}
+        tables = {table.id: table for table in tables_of(self.regions.values())}
+        for region in self.regions.values():
             if region.element is None and region.cell and not self._is_alto:
                 self._add_cell(region, tables[region.table])
             elif region.element is None and (region.number in filled or not region.cell):
@@ -151,10 +145,10 @@ class PageStructure:
 
     def _change_tables(self) -> None:
         """Find the elements of tables, and give tables with changed cells their size and outline."""
-        states = self._regions, self._former
+        states = self.regions, self.former
         now, former = ({table.id: table for table in tables_of(regions.values())} for regions in states)
-        known = {self._containers[place]: region for place, region in self._former.items() if region.cell}
-        for element in self._tree.iter("TableRegion"):
+        known = {self._containers[place]: region for place, region in self.former.items() if region.cell}
+        for element in self.tree.iter("TableRegion"):
             id_ = next((known[cell].table for cell in element.iter(*_CONTAINERS) if cell in known), None)
             if id_ is None:
                 continue
@@ -176,17 +170,17 @@ class PageStructure:
 
     def _place_lines(self, imported: Collection[int]) -> None:
         """Put each line into its region, in reading order; remove old ones, add new ones."""
-        parents = self._tree.parents()
-        known = {self._containers[place] for place in self._former}
+        parents = self.tree.parents()
+        known = {self._containers[place] for place in self.former}
         lines_of: dict[Element | None, list[Element]] = {
             home: [] for home in (*self._containers, *self._elements.values())
         }
         loose: list[Outline] = []
         home: Element | None = None
         is_region = True
-        for line in self._lines:
+        for line in self.lines:
             element = self.line_elements.get(line.number)
-            region = self._regions.get(line.region or 0)
+            region = self.regions.get(line.region or 0)
             if region is not None:
                 home = self._elements[region.number]
             elif element is not None and parents[element] not in known:
@@ -209,7 +203,7 @@ class PageStructure:
                 items, slots = lines_of.setdefault(home, []), home.all("TextLine")
                 before = [slot for slot in slots[: slots.index(element)] if slot in items]
                 items.insert(items.index(before[-1]) + 1 if before else 0, element)
-        read = parse_alto(self._tree.parsed).lines if self._is_alto else ()
+        read = parse_alto(self.tree.parsed).lines if self._is_alto else ()
         ranks = {self._all_lines[line.index or 0]: rank for rank, line in enumerate(read)}
         for home, items in lines_of.items():
             if home and items != sorted(home.all("TextLine"), key=lambda line: ranks.get(line, _rank(line))):
@@ -217,8 +211,8 @@ class PageStructure:
 
     def _remove_regions(self) -> None:
         """Remove the regions and tables that are gone, unless lines that nobody knows are in them; nested ones stay."""
-        parents = self._tree.parents()
-        for element in reversed([element for element in self._tree.iter() if element in self._removed]):
+        parents = self.tree.parents()
+        for element in reversed([element for element in self.tree.iter() if element in self._removed]):
             nested, parent = element.all(*_CONTAINERS), parents[element]
             if not nested and not element.all("TextLine"):
                 parent.remove(element)
@@ -228,22 +222,22 @@ class PageStructure:
 
     def _numbers_in_order(self) -> list[int]:
         """The regions with lines, in the order of their first lines."""
-        numbers = (line.region if line.region in self._regions else 0 for line in self._lines)
+        numbers = (line.region if line.region in self.regions else 0 for line in self.lines)
         return [number for number in dict.fromkeys(numbers) if number in self._elements]
 
     def _order_blocks(self) -> None:
         """Put the blocks of an ALTO file into the order of their lines, in place of an order that it states."""
-        places = {element: place for place, element in enumerate(self._tree.iter("TextLine"))}
-        expected = [places[self.line_elements[line.number]] for line in self._lines]
-        read = parse_alto(parse_xml_bytes(self._tree.content())).lines
+        places = {element: place for place, element in enumerate(self.tree.iter("TextLine"))}
+        expected = [places[self.line_elements[line.number]] for line in self.lines]
+        read = parse_alto(parse_xml_bytes(self.tree.content())).lines
         if [line.index for line in read if line.index in set(expected)] == expected:
             return
         order = [block for number in self._numbers_in_order() if (block := self._elements[number]).all("TextLine")]
-        self._exchange([block for block in self._tree.iter("TextBlock") if block in order], order)
-        parents = self._tree.parents()
-        for stated in [*self._tree.iter("ReadingOrder")]:
+        self._exchange([block for block in self.tree.iter("TextBlock") if block in order], order)
+        parents = self.tree.parents()
+        for stated in [*self.tree.iter("ReadingOrder")]:
             parents[stated].remove(stated)
-        for block in self._tree.iter():
+        for block in self.tree.iter():
             if block.get("IDNEXT"):
                 block.set({"IDNEXT": None})
 
@@ -252,9 +246,9 @@ class PageStructure:
         if not self._tables:
             return
         read = self._regions_as_read()
-        ranks = {number: rank for rank, number in enumerate(dict.fromkeys(line.region for line in self._lines))}
+        ranks = {number: rank for rank, number in enumerate(dict.fromkeys(line.region for line in self.lines))}
         for id_, table in self._tables.items():
-            known = {self._elements[number]: region for number, region in self._regions.items() if region.table == id_}
+            known = {self._elements[number]: region for number, region in self.regions.items() if region.table == id_}
             cells = {child: known[child] for child in table.children if child in known}
             ranked = {ranks[region.number]: cell for cell, region in cells.items() if region.number in ranks}
             ids = [ranked[rank].get("id") for rank in sorted(ranked)]
@@ -269,13 +263,13 @@ class PageStructure:
         """Give a PAGE file a reading order of its regions, a table as one, if it reads them in another one."""
         ids, tables = dict[int, str](), dict[str, str]()
         for number, element in self._elements.items():
-            region, id_ = self._regions.get(number), element.get("id")
+            region, id_ = self.regions.get(number), element.get("id")
             ids[number] = id_
             if region and region.cell:
                 ids[number] = tables[id_] = self._tables[region.table].get("id")
         read = list(dict.fromkeys(tables.get(id_, id_) for id_ in self._regions_as_read()))
         ordered = list(dict.fromkeys(ids[number] for number in self._numbers_in_order() if ids[number]))
-        (page,) = self._tree.iter("Page")
+        (page,) = self.tree.iter("Page")
         groups = page.all("ReadingOrder")
         refs = [ref for group in groups for child in group.iter() if (ref := child.get("regionRef"))]
         present = {element.get("id") for element in page.iter()}
@@ -288,11 +282,11 @@ class PageStructure:
         order = [next(rest) if ref in ordered else ref for ref in refs if ref in present]
         former = next(page.iter("OrderedGroup"), None)
         listed = (
-            self._tree.new("RegionRefIndexed", {"index": str(index), "regionRef": ref})
+            self.tree.new("RegionRefIndexed", {"index": str(index), "regionRef": ref})
             for index, ref in enumerate([*order, *rest])
         )
-        id_ = former.get("id") if former else self._tree.free_id("order_0")
-        new = self._tree.new("ReadingOrder", {}, self._tree.new("OrderedGroup", {"id": id_}, *listed))
+        id_ = former.get("id") if former else self.tree.free_id("order_0")
+        new = self.tree.new("ReadingOrder", {}, self.tree.new("OrderedGroup", {"id": id_}, *listed))
         if groups:
             page.content[page.content.index(groups[0])] = new
         else:
@@ -300,28 +294,28 @@ class PageStructure:
 
     def _regions_as_read(self) -> list[str]:
         """The ids of the regions with lines in the order in which the file is read now."""
-        lines = parse_page(parse_xml_bytes(self._tree.content())).lines
+        lines = parse_page(parse_xml_bytes(self.tree.content())).lines
         return list(dict.fromkeys(line.region.id for line in lines if line.region))
 
     def _exchange(self, slots: Sequence[Element], order: Sequence[Element]) -> None:
         """Put elements, in an order, into the places that they have in the file."""
-        parents = self._tree.parents()
+        parents = self.tree.parents()
         places = [(parents[slot].content, parents[slot].content.index(slot)) for slot in slots]
         for (siblings, at), element in zip(places, order, strict=True):
             siblings[at] = element
 
     def _add_region(self, number: int, outline: Outline, kind: str) -> Element:
         """Append a region to the page."""
-        id_ = self._tree.free_id(f"region_{number}" if number or not self._is_alto else UNGROUPED_BLOCK)
-        (page,) = self._tree.iter("Page")
+        id_ = self.tree.free_id(f"region_{number}" if number or not self._is_alto else UNGROUPED_BLOCK)
+        (page,) = self.tree.iter("Page")
         shape = self._shape(outline)
         if self._is_alto:
             tag = self._tag(kind) if kind else None
-            attributes = {"ID": id_, "TAGREFS": tag, **box_attributes(outline.scaled(*self._scale).box)}
-            element, parent = self._tree.new("TextBlock", attributes, shape), next(page.iter("PrintSpace"), page)
+            attributes = {"ID": id_, "TAGREFS": tag, **box_attributes(outline.scaled(*self.scale).box)}
+            element, parent = self.tree.new("TextBlock", attributes, shape), next(page.iter("PrintSpace"), page)
             parent.insert(element, after=parent.children)
         else:
-            element = self._tree.new("TextRegion", {"id": id_, **_page_type(kind, "")}, shape)
+            element = self.tree.new("TextRegion", {"id": id_, **_page_type(kind, "")}, shape)
             self._add_to_page(page, element)
         self._elements[number] = element
         return element
@@ -332,18 +326,18 @@ class PageStructure:
 
     def _add_cell(self, region: StoredRegion, table: Table) -> None:
         """Add a cell to a table of a PAGE file, which is added if it is new."""
-        new, place = self._tree.new, region.cell
+        new, place = self.tree.new, region.cell
         assert place
         element = self._tables.get(table.id)
-        is_old = bool(element.all("TableCell")) if element else self._tree.namespace[-10:] < "2017"
+        is_old = bool(element.all("TableCell")) if element else self.tree.namespace[-10:] < "2017"
         if element is None:
             assert table.outline
             size = {} if is_old else _table_size(table)
-            id_ = self._tree.free_id(f"{TABLE_ID}_1")
+            id_ = self.tree.free_id(f"{TABLE_ID}_1")
             element = self._tables[table.id] = new("TableRegion", {"id": id_, **size}, self._shape(table.outline))
             self._changed_tables.add(table.id)
-            self._add_to_page(next(self._tree.iter("Page")), element)
-        id_, numbers = self._tree.free_id(f"region_{region.number}"), _cell_numbers(place, is_old=is_old)
+            self._add_to_page(next(self.tree.iter("Page")), element)
+        id_, numbers = self.tree.free_id(f"region_{region.number}"), _cell_numbers(place, is_old=is_old)
         shape = self._shape(region.outline)
         if is_old:
             kind = custom_kind(HEADING) if place.is_heading else None
@@ -356,30 +350,30 @@ class PageStructure:
 
     def _new_line(self, line: StoredLine, model: Element | None) -> Element:
         """An empty text line of the type of the `model`, a line before it."""
-        outline = line.outline.scaled(*self._scale)
+        outline = line.outline.scaled(*self.scale)
         kept = {name: model.attributes.get(name) if model else None for name in ("TAGREFS", "custom")}
-        id_ = self._tree.free_id(f"line_{line.number}")
+        id_ = self.tree.free_id(f"line_{line.number}")
         shape = self._shape(line.outline)
         if self._is_alto:
             baseline = self._alto_baseline(model, outline)
             attributes = {"ID": id_, **kept, **box_attributes(outline.box), "BASELINE": baseline or None}
-            return self._tree.new("TextLine", attributes, shape)
+            return self.tree.new("TextLine", attributes, shape)
         baselines = [self._page_baseline(outline)] if outline.baseline else []
-        return self._tree.new("TextLine", {"id": id_, **kept}, shape, *baselines)
+        return self.tree.new("TextLine", {"id": id_, **kept}, shape, *baselines)
 
     def _shape(self, outline: Outline) -> Element:
-        points = format_points(outline.scaled(*self._scale).border)
+        points = format_points(outline.scaled(*self.scale).border)
         if self._is_alto:
-            return self._tree.new("Shape", {}, self._tree.new("Polygon", {"POINTS": points}))
-        return self._tree.new("Coords", {"points": points})
+            return self.tree.new("Shape", {}, self.tree.new("Polygon", {"POINTS": points}))
+        return self.tree.new("Coords", {"points": points})
 
     def _page_baseline(self, outline: Outline) -> Element:
-        return self._tree.new("Baseline", {"points": format_points(outline.baseline)})
+        return self.tree.new("Baseline", {"points": format_points(outline.baseline)})
 
     def _alto_baseline(self, line: Element | None, outline: Outline) -> str:
         """Points, or the one height that files before version 4 have; empty if the line has none."""
         stated = line.get("BASELINE") if line else ""
-        is_height = len(stated.replace(",", " ").split()) == 1 if stated else "ns-v4" not in self._tree.namespace
+        is_height = len(stated.replace(",", " ").split()) == 1 if stated else "ns-v4" not in self.tree.namespace
         if is_height and outline.baseline:
             return str(round(sum(y for _, y in outline.baseline) / len(outline.baseline)))
         return format_points(outline.baseline)
@@ -387,22 +381,20 @@ class PageStructure:
     def _reshape(self, element: Element, outline: Outline) -> None:
         """Give a line or a region another outline."""
         shape = self._shape(outline)
-        outline = outline.scaled(*self._scale)
+        for child in element.all(shape.name):
+            _set_points(element, child, shape)
+        outline = outline.scaled(*self.scale)
         if self._is_alto:
             box = box_attributes(outline.box)
             for part in (element, *element.all("String")):
                 part.set(box, add=False)
             if element.name == "TextLine":
                 element.set({"BASELINE": self._alto_baseline(element, outline) or None})
-            for child in element.all("Shape"):
-                _set_points(element, child, shape)
             if not element.all("Shape") and outline.polygon:
                 element.insert(shape)
             return
-        for child in element.all("Coords"):
-            _set_points(element, child, shape)
         for child in element.all("CornerPts"):
-            element.content[element.content.index(child)] = self._tree.new("CornerPts", {}, _CORNERS)
+            element.content[element.content.index(child)] = self.tree.new("CornerPts", {}, _CORNERS)
         baselines = element.all("Baseline")
         for child in baselines:
             if outline.baseline:
@@ -416,21 +408,21 @@ class PageStructure:
         if not self._is_alto:
             region.set(_page_type(kind, region.get("custom")))
             return
-        labelled = {tag.get("ID") for tags in self._tree.root.all("Tags") for tag in tags.children if tag.get("LABEL")}
+        labelled = {tag.get("ID") for tags in self.tree.root.all("Tags") for tag in tags.children if tag.get("LABEL")}
         others = [ref for ref in region.get("TAGREFS").split() if ref not in labelled]
         region.set({"TAGREFS": " ".join([*others, *([self._tag(kind)] if kind else [])]) or None})
 
     def _tag(self, kind: str) -> str:
         """The id of an ALTO file's tag for a type of region, which is added if it is new."""
-        tags = next(iter(self._tree.root.all("Tags")), None)
+        tags = next(iter(self.tree.root.all("Tags")), None)
         if tags is None:
-            tags = self._tree.new("Tags", {})
-            before = self._tree.root.children[: self._tree.root.children.index(self._tree.root.all("Layout")[0])]
-            self._tree.root.insert(tags, after=before)
+            tags = self.tree.new("Tags", {})
+            before = self.tree.root.children[: self.tree.root.children.index(self.tree.root.all("Layout")[0])]
+            self.tree.root.insert(tags, after=before)
         known = next((tag.get("ID") for tag in tags.children if tag.get("LABEL") == kind), None)
         if known is None:
-            known = self._tree.free_id("region_type")
-            tags.insert(self._tree.new("OtherTag", {"ID": known, "LABEL": kind}), after=tags.children)
+            known = self.tree.free_id("region_type")
+            tags.insert(self.tree.new("OtherTag", {"ID": known, "LABEL": kind}), after=tags.children)
         return known
 
 
