@@ -59,6 +59,7 @@ def test_a_format_can_be_asked_for_among_all(tmp_path: Path) -> None:
     [
         pytest.param("a.json", '[{"images": [1]}]', id="not COCO"),
         pytest.param("a.json", '{"messages": [], "images": ["a.png"]}', id="not COCO, but a single conversation"),
+        pytest.param("a.json", '{"@context": "http://iiif.io/", "annotations": [1]}', id="not COCO, but IIIF"),
         pytest.param("package.json", '{"name": "a", "description": "b"}', id="not HKR, in another folder"),
         pytest.param("ann/a.json", '{"name": "a", "objects": []}', id="not HKR, without a description"),
         pytest.param("ann/b.json", '[{"name": "a", "description": "b"}]', id="not HKR, but a list"),

@@ -45,14 +45,15 @@ from dsocr.text import is_right_to_left
 ItemT = TypeVar("ItemT")
 
 _COCO = re.compile(rb'\A\s*\{.*"(?:images|annotations)"\s*:\s*\[', re.DOTALL)
-_CONVERSATIONS = re.compile(rb'"(?:messages|conversations)"\s*:')
+_NO_COCO = re.compile(rb'"(?:messages|conversations|@context)"\s*:')
+"""Keys of conversations and of IIIF."""
 _COCO_TEXTS = ("translation", "utf8_string", *USUAL_NAMES["text"])
 
 
 def find_coco(source: Path, columns: Columns | None = None) -> list[Path]:
     """List the COCO files of a folder, judged by their first kilobytes, or the one file named."""
     heads = ((path, head(path)) for path in source_files(source, {".json"}))
-    return [path for path, start in heads if _COCO.match(start) and not _CONVERSATIONS.search(start)]
+    return [path for path, start in heads if _COCO.match(start) and not _NO_COCO.search(start)]
 
 
 def _read_coco_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
