@@ -257,7 +257,6 @@ def _read_sheet(sheet: Any, path: Path, budget: Budget) -> _Sheet:
         is_known = number >= _CUSTOM or number in _SAME_EVERYWHERE
         return cell.number_format if is_known else f"built-in {number}", bool(cell.font.strike)
 
-    words = _WORDS[any(_RUSSIAN.search(str(text)) for text in sheet._shared_strings)]
     rows: dict[int, dict[int, SheetCell]] = {}
     with sheet._get_source() as source:
         parser = Parser(source, sheet._shared_strings, data_only=True, rich_text=True)
@@ -266,12 +265,19 @@ def _read_sheet(sheet: Any, path: Path, budget: Budget) -> _Sheet:
                 raise ValueError(f"it has more than {_MAX_ROWS} rows")
             budget.take(path, elements=len(parsed) + 1)
             cells = {
-                cell["column"]: _read_cell(cell, *find_style(cell["style_id"]), words, sheet.parent.epoch)
+                cell["column"]: _read_cell(cell, *find_style(cell["style_id"]), sheet.parent.epoch)
                 for cell in parsed
                 if cell["value"] is not None
             }
             if filled := {place: cell for place, cell in cells.items() if cell.strip()}:
                 rows[number] = filled
+    is_russian = any(_RUSSIAN.search(cell) for cells in rows.values() for cell in cells.values())
+    for cells in rows.values():
+        for place, cell in cells.items():
+            if cell.doubt == _LOGICAL:
+                word = SheetCell(_WORDS[is_russian][cell == "TRUE"])
+                word.place, word.doubt, word.struck = cell.place, cell.doubt, cell.struck and ((0, len(word)),)
+                cells[place] = word
     merged = parser.merged_cells.mergeCell if parser.merged_cells else []
     _fill_merged([cell.ref for cell in merged], rows, path, budget)
     hidden = sorted(
@@ -301,9 +307,7 @@ def _fill_merged(ranges: list[str], rows: dict[int, dict[int, SheetCell]], path:
             rows.setdefault(number, {})[column] = cell
 
 
-def _read_cell(
-    cell: Mapping[str, Any], code: str, is_struck: bool, words: Mapping[bool, str], epoch: datetime
-) -> SheetCell:
+def _read_cell(cell: Mapping[str, Any], code: str, is_struck: bool, epoch: datetime) -> SheetCell:
     value, problem, doubt = cell["value"], "", ""
     parts = [(str(value), is_struck)]
     if cell["data_type"] == "f":
@@ -311,7 +315,7 @@ def _read_cell(
     elif cell["data_type"] == "e":
         problem = f"the error {value}"
     elif isinstance(value, bool):
-        parts, doubt = [(words[value], is_struck)], _LOGICAL
+        parts, doubt = [(str(value).upper(), is_struck)], _LOGICAL
     elif isinstance(value, str | list):
         pieces = [value] if isinstance(value, str) else value
         parts = [(p, is_struck) if isinstance(p, str) else (p.text, bool(p.font.strike)) for p in pieces]
