@@ -169,12 +169,9 @@ def open_table(
     header, rows = read_rows(path, columns, skip=skip, remark=remark)
     roles = guess_roles(header, columns)
     require_roles(roles, columns, header, path)
-    by_side = {name.strip().lower().replace("_", ""): name for name in header}
-    sides = next((sides for sides in SIDES if by_side.keys() >= {*sides}), None)
-    if sides and not {"bbox", "polygon"} & roles.keys():
-        roles["bbox"] = SIDES[sides]
-        rows = [(number, _join_sides(cells, [by_side[side] for side in sides], SIDES[sides])) for number, cells in rows]
-        header = [*header, SIDES[sides]]
+    if not {"bbox", "polygon"} & roles.keys() and (sides := _side_columns(header)):
+        rows = [(number, _join_sides(cells, sides)) for number, cells in rows]
+        header, roles["bbox"] = [*header, "bbox"], "bbox"
     values = {name: {cells.get(name, "").strip() for _, cells in rows} - {""} for name in header}
     for column in header if "split" not in roles else ():
         splits = set(map(parse_split, values[column]))
@@ -185,7 +182,7 @@ def open_table(
         # Each image of an imagefolder, which `metadata` describes, is a sample: its outline is where it was cut.
         if role in roles and role not in columns:
             cells = values[roles[role]]
-            is_sure = cells and roles[role].lower() in {"bbox", "polygon", *SIDES.values()}
+            is_sure = cells and roles[role].lower() in {"bbox", "polygon"}
             is_origin = path.stem.lower() == "metadata" and len(values[roles["image"]]) == len(rows)
             if is_origin or not (is_sure or any(map(parse_shape, cells))):
                 column = roles.pop(role)
@@ -194,11 +191,17 @@ def open_table(
     return roles, rows
 
 
-def _join_sides(cells: Mapping[str, str], sides: Sequence[str], column: str) -> dict[str, str]:
-    """Return the cells with a box in a column, such as `[1, 2, 3, 4]`, in place of a column for each side."""
-    values = [cells.get(side, "").strip().replace(",", ".") for side in sides]
-    box = f"[{', '.join(values)}]" if any(values) else ""
-    return {name: cell for name, cell in cells.items() if name not in sides} | {column: box}
+def _side_columns(header: Sequence[str]) -> dict[str, str]:
+    """Return side -> column for boxes with a column for each number, such as `x`, `y`, `width` and `height`."""
+    columns = {name.strip().lower().replace("_", ""): name for name in header}
+    sides = next((sides for sides in SIDES if columns.keys() >= set(sides)), ())
+    return {side: columns[side] for side in sides}
+
+
+def _join_sides(cells: Mapping[str, str], sides: Mapping[str, str]) -> dict[str, str]:
+    values = {side: cells.get(column, "").strip().replace(",", ".") for side, column in sides.items()}
+    box = "; ".join(f"{side}: {value}" for side, value in values.items()) if any(values.values()) else ""
+    return {name: cell for name, cell in cells.items() if name not in sides.values()} | {"bbox": box}
 
 
 def guess_roles(
@@ -313,12 +316,12 @@ def _parse_outline(cells: Mapping[str, str], roles: Mapping[str, str], notation:
     for role in OUTLINE_ROLES:
         if cell := cells.get(roles.get(role, ""), "").strip():
             shape = parse_shape(cell)
-            if not shape or (role != "baseline" and len(shape.points) == 2 and not shape.box(notation)):
+            if not shape or (role != "baseline" and shape.notation != "points" and not shape.box(notation)):
                 message = f"the {roles[role]} {cell[:60]!r} is no {role} in pixels, such as {BOX_HINT}"
                 raise DataError(message, code="coordinates-invalid")
             shapes[role] = shape
     baseline = shapes["baseline"].points if "baseline" in shapes else ()
-    polygon = shapes["polygon"].points if "polygon" in shapes and not shapes["polygon"].box(notation) else ()
+    polygon = shapes["polygon"].points if "polygon" in shapes and shapes["polygon"].notation == "points" else ()
     shape = shapes.get("bbox") or shapes.get("polygon")
     if shape and (box := shape.box(notation)):
         return Outline(box, polygon, baseline)
