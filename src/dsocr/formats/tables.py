@@ -72,7 +72,7 @@ USUAL_NAMES |= {role: USUAL_NAMES[role] + names for role, names in _RUSSIAN_NAME
 """Role -> usual column names, the most usual first."""
 
 _COLUMNS_WITHOUT_HEADER = 2
-"""Columns that are told apart by their order."""
+"""Columns whose order is their meaning."""
 _CORRECTION_NAMES = {"id": ("id", "source"), "text": ("correction", "wrong", "text")}
 """The same for the sheets of a workbook with corrections or judgements."""
 
@@ -128,7 +128,7 @@ def read_tables(source: Path, columns: Columns) -> Iterator[Item]:
 
 
 def read_beside(read: Callable[[Path, Columns], Iterable[Item]], source: Path, columns: Columns) -> Iterator[Item]:
-    """Read a source in another format, with notes about the table files in it, none of which can be read."""
+    """Read a source in another format, with notes about table files in it that cannot be read."""
     for item in read_tables(source, columns):
         yield Note(f"{item.where} is not read: {item.message}") if isinstance(item, Skipped) else item
     yield from read(source, columns)

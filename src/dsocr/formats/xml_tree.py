@@ -138,7 +138,7 @@ class XmlTree:
     def lines(
         self, texts: Mapping[int, Line], parse_outline: Callable[[etree._Element], Outline | None]
     ) -> Iterator[tuple[Element, Line, Box | None]]:
-        """Yield the lines to fill in with their `texts` and boxes: those in the file, else those that are known."""
+        """Yield the lines to fill in with their `texts` and boxes: those in the file, else the known ones."""
         elements = zip(list(self.iter("TextLine")), self.parsed.iter("{*}TextLine"), strict=True)
         for index, (element, parsed) in enumerate(elements):
             if line := texts.get(index):
