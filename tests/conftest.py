@@ -22,7 +22,6 @@ from dsocr.data.prepare import prepare
 from dsocr.models.base_folder import embedded_bases
 from dsocr.models.ctc import LineRecognizer
 from dsocr.models.deepseek_ocr import DeepseekOcr
-from tests.models.toy_family import ToyFamily, write_base
 
 if TYPE_CHECKING:
     from dsocr.models.loading import BaseModel
@@ -168,6 +167,8 @@ def _networks_copied(copied_bases: set[Path]) -> Iterator[None]:
 
         return load_or_copy
 
+    from tests.models.toy_family import ToyFamily  # imports transformers, which worker processes must not
+
     with pytest.MonkeyPatch.context() as patch:
         for family in (DeepseekOcr, LineRecognizer, ToyFamily):
             patch.setattr(family, "load_network", copying(family.load_network))
@@ -240,6 +241,8 @@ def small_config(small_dataset: Path, shallow: str, tmp_path: Path) -> RunConfig
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory, copied_bases: set[Path]) -> str:
     """A base of one layer, with dropout, trained whole in no time."""
+    from tests.models.toy_family import write_base
+
     copied_bases.add(folder := write_base(tmp_path_factory.mktemp("toy") / "base", dropout=0.2))
     return str(folder)
 
