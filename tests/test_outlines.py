@@ -2,6 +2,7 @@
 
 import io
 import math
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -261,7 +262,7 @@ def colours(image: Image.Image) -> NDArray[np.int64]:
     return np.where(green < 200, red * 10 + green, 0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=int(os.environ.get("DRAWS", "40")))
 @given(drawn_pages())
 def test_a_crop_holds_its_line_upright(drawn: tuple[Image.Image, Page, float]) -> None:
     image, page, skew = drawn
@@ -279,7 +280,7 @@ def test_a_crop_holds_its_line_upright(drawn: tuple[Image.Image, Page, float]) -
             rows, columns = np.nonzero(shown == part)
             assert len(rows) > 0.97 * areas[part], f"{len(rows)} of {areas[part]} pixels of {part}"
             level.append((rows.mean(), columns.mean()))
-        turned = np.array(level) @ [[math.cos(skew), math.sin(skew)], [-math.sin(skew), math.cos(skew)]]
-        letters, first, tail = turned.tolist()
+        turn = [[math.cos(skew), math.sin(skew)], [-math.sin(skew), math.cos(skew)]]
+        letters, first, tail = (np.array(level) @ turn).tolist()
         assert first[1] < letters[1] < tail[1], "from left to right"
         assert first[0] < letters[0] < tail[0], "not upside down"

@@ -1,7 +1,6 @@
 """Predictions of other tools are read and matched with lines, and systems to compare come from the same lines."""
 
 import csv
-import io
 import json
 import shutil
 import unicodedata
@@ -53,8 +52,12 @@ def sample(number: int, text: str, *, page: str = "p", box: tuple[int, int, int,
     )
 
 
+def placed(texts: list[str]) -> list[Sample]:
+    return [sample(number, text, box=(10, 100 * number, 400, 100 * number + 60)) for number, text in enumerate(texts)]
+
+
 SAMPLES = [sample(number, text) for number, text in enumerate(TEXTS)]
-PLACED = [sample(number, text, box=(10, 100 * number, 400, 100 * number + 60)) for number, text in enumerate(TEXTS)]
+PLACED = placed(TEXTS)
 
 
 def match_file(
@@ -96,12 +99,13 @@ def test_tables_are_read_and_matched(name: str, head: str, row: str, how: str, t
 
 
 QUIRKY = ['Ёж, йод; и "щука"', '"да", сказалъ', "=1+1", "а; б, в", 'пять "', "и\u0306 сей", "0012", "конецъ,"]
+QUIRKS = placed(QUIRKY)
 
 
 def write_quirky(kind: str, folder: Path) -> Path:
     """Write the texts as predictions for the placed lines, and return the file or folder."""
-    ids, path = [one.id for one in QUIRKS], folder / f"predictions.{kind.partition(' ')[0]}"
-    rows = [("id", "prediction"), *zip(ids, QUIRKY, strict=True)]
+    path = folder / f"predictions.{kind.partition(' ')[0]}"
+    rows = [("id", "prediction"), *((one.id, one.text) for one in QUIRKS)]
     if kind == "jsonl":
         return jsonl(path, *({"id": id_, "text": text} for id_, text in rows[1:]))
     if kind == "xlsx":
@@ -113,34 +117,29 @@ def write_quirky(kind: str, folder: Path) -> Path:
     elif kind.endswith("by hand"):
         write(path, "".join(("\t" if "tsv" in kind else ",").join(row) + "\n" for row in rows))
     elif path.suffix in {".csv", ".tsv"}:
-        written = io.StringIO()
-        csv.writer(written, delimiter={"csv": ",", "csv of Excel": ";", "tsv": "\t"}[kind]).writerows(rows)
-        write(path, "\ufeff" * ("Excel" in kind) + written.getvalue())
+        with path.open("w", encoding="utf-8-sig" if "Excel" in kind else "utf-8", newline="") as file:
+            csv.writer(file, delimiter={"csv": ",", "csv of Excel": ";", "tsv": "\t"}[kind]).writerows(rows)
     elif kind == "txt":
+        path = folder / "texts"
         for id_, text in rows[1:]:
-            write(folder / "texts" / f"{Path(id_).stem}.pred.txt", text)
-        return folder / "texts"
+            write(path / f"{Path(id_).stem}.pred.txt", text)
     else:
         words = "".join(page_line(number, escape(text)) for number, text in enumerate(QUIRKY))
         lines = "".join(
-            f'<TextLine HPOS="10" VPOS="{100 * n}" WIDTH="390" HEIGHT="60">'
-            f"<String CONTENT={quoteattr(text)}/></TextLine>"
+            f'<TextLine HPOS="10" VPOS="{n}00" WIDTH="390" HEIGHT="60"><String CONTENT={quoteattr(text)}/></TextLine>'
             for n, text in enumerate(QUIRKY)
         )
-        write(folder / "pages/p.xml", alto(lines) if kind == "alto" else page_xml(f"<TextRegion>{words}</TextRegion>"))
-        return folder / "pages"
+        path = folder / "p.xml"
+        write(path, alto(lines) if kind == "alto" else page_xml(f"<TextRegion>{words}</TextRegion>"))
     return path
-
-
-QUIRKS = [sample(number, text, box=(10, 100 * number, 400, 100 * number + 60)) for number, text in enumerate(QUIRKY)]
 
 
 @pytest.mark.parametrize(
     "kind", ["csv", "csv of Excel", "csv by hand", "tsv", "tsv by hand", "jsonl", "xlsx", "txt", "page", "alto"]
 )
 def test_the_same_texts_are_read_from_every_format(kind: str, tmp_path: Path) -> None:
-    expected = [unicodedata.normalize("NFC", text) for text in QUIRKY]
-    assert texts_of(match_file(write_quirky(kind, tmp_path), QUIRKS)) == expected
+    found = texts_of(match_file(write_quirky(kind, tmp_path), QUIRKS))
+    assert found == [unicodedata.normalize("NFC", text) for text in QUIRKY]
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
