@@ -339,7 +339,7 @@ class TrainingSection(Section):
     threads: PositiveInt | None = None
     """Threads that compute on a CPU; null takes all cores, or fewer beside other work that keeps them busy."""
     unlabelled: Annotated[tuple[Text, ...], BeforeValidator(_sources)] = ()
-    """Scans without transcriptions, a path or a list, for self-training."""
+    """Scans without transcriptions, a path or a list; ALTO and PAGE files may have texts of other programs."""
     report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_trackers)] = ("tensorboard",)
     """Experiment trackers, a name or a list: tensorboard, mlflow, wandb, trackio, or none."""
 

@@ -7,7 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -306,13 +306,14 @@ _GENERATION = TypeAdapter(dict[Literal["generation"], GenerationSection])
 
 @dataclass(frozen=True, slots=True)
 class UnlabelledReport:
-    """Self-training on unlabelled scans, as the provenance of a run keeps it.
+    """Training on readings of unlabelled scans, as the provenance of a run keeps it.
 
     Numbers of lines: `read`, the most confident ones `shown` in a second run beside the `transcribed` lines, and
     `learnt` by the final run (all shown lines or none). Skipped were `held_out` pages and lines of the validation and
     test splits, `known` ones of the train split, and `failed` ones, which could not be read. `confidence` is the mean
-    of all readings. `before` and `after` are the validation CERs without and with the readings; None without a second
-    run, for the reason in `refused`.
+    of its own readings. `teachers` counts the shown lines whose texts came with the scans, by source. `before` and
+    `after` are the validation CERs without and with the readings; None without a second run, for the reason in
+    `refused`.
     """
 
     read: int
@@ -326,24 +327,26 @@ class UnlabelledReport:
     before: float | None = None
     after: float | None = None
     refused: str = ""
+    teachers: Mapping[str, int] = field(default_factory=dict)
 
     def describe(self) -> str:
         """Return the outcome in a sentence."""
+        sources = {**self.teachers, "own": self.shown - sum(self.teachers.values())}
+        counts = ", ".join(f"{source}: {count:,}" for source, count in sources.items() if count)
+        readings = f"{self.shown:,} readings ({counts})" if self.teachers else f"{self.shown:,} own readings"
         read = f"{self.read:,} unlabelled lines were read"
         if self.held_out:
             read += f" ({self.held_out:,} images of the validation and the test split were skipped)"
         if self.learnt and not self.transcribed:
-            return (
-                f"Learnt {self.shown:,} own readings and no transcribed line, so nothing tells how well it reads: "
-                f"{read}, with a mean confidence of {percentage(self.confidence or 0, 0)}."
-            )
+            sure = "" if self.confidence is None else f", with a mean confidence of {percentage(self.confidence, 0)}"
+            return f"Learnt {readings} and no transcribed line, so nothing tells how well it reads: {read}{sure}."
         if self.before is None or self.after is None:
             return f"Nothing was learnt from the unlabelled scans: {self.refused}; {read}."
         rates = f"validation CER {percentage(self.after)} with them, {percentage(self.before)} without"
-        shown = f"{self.shown:,} own readings beside {self.transcribed:,} transcribed lines"
+        shown = f"{readings} beside {self.transcribed:,} transcribed lines"
         if self.learnt:
             return f"Learnt {shown}: {rates}; {read}."
-        return f"Own readings did not help, so the run is the one without them: {rates} ({shown}); {read}."
+        return f"The readings did not help, so the run is the one without them: {rates} ({shown}); {read}."
 
     @classmethod
     def of(cls, provenance: Mapping[str, Any]) -> Self | None:

@@ -7,7 +7,7 @@ import pytest
 
 from dsocr.document import Line, Note, Outline, Page, SkipReason
 from dsocr.errors import DataError
-from dsocr.formats import fill_xml, xml
+from dsocr.formats import fill_xml, parse_xml_page, xml
 from dsocr.formats.xml_tree import XmlTree
 from dsocr.outlines import quarter_turns
 from tests.data.making import SQUARE, alto, alto_line, page_line, page_xml, picture, write
@@ -443,3 +443,32 @@ def test_the_size_and_depth_are_limited(tmp_path: Path, monkeypatch: pytest.Monk
     assert skipped(read("alto", tmp_path)) == [(SkipReason.BAD_SOURCE, f"{name}.xml") for name in ("deep", "large")]
     with raises_code("too-large", "large.xml"):
         xml.parse_xml(tmp_path / "large.xml")
+
+
+WORDS = (("a", 'conf="0.5"'), ("b", 'conf="1"'))
+
+
+def equiv(text: str, attributes: str = "") -> str:
+    return f"<TextEquiv {attributes}><Unicode>{text}</Unicode></TextEquiv>"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        pytest.param('<String CONTENT="a"/>', ("a", None), id="ALTO without one"),
+        pytest.param('<String CONTENT="a" WC="0.5"/><String CONTENT="b" WC="1"/>', ("a b", 0.75), id="words of ALTO"),
+        pytest.param('<String CONTENT="a" WC="0.5"/><String CONTENT="b" WC="87"/>', ("a b", None), id="other units"),
+        pytest.param(equiv("a"), ("a", None), id="typed"),
+        pytest.param(equiv("a", 'conf="0.25"'), ("a", 0.25), id="read"),
+        pytest.param(equiv("a", 'index="1" dataType="HTR" conf="0"'), ("a", 0.0), id="read, where others are typed"),
+        pytest.param(equiv("a") + equiv("b", 'index="1" conf="0.5"'), ("a", None), id="typed beside what was read"),
+        pytest.param("".join(f"<Word>{equiv(*word)}</Word>" for word in WORDS), ("a b", 0.75), id="words of PAGE"),
+    ],
+)
+def test_any_text_of_a_line_with_the_confidence_stated_for_it(
+    line: str, expected: tuple[str, float | None], tmp_path: Path
+) -> None:
+    line = f"<TextLine>{line}</TextLine>"
+    is_alto = "<String" in line
+    document = alto(line) if is_alto else page_xml(f"<TextRegion>{line}{page_line('typed')}</TextRegion>")
+    assert parse_xml_page(write(tmp_path / "p.xml", document)).rated_texts()[0] == expected

@@ -20,7 +20,7 @@ from tests.raising import raises_code
 from tests.training.conftest import true_text
 from tests.training.running import train
 from tests.training.test_train import PowerCutError, changed, cut_at
-from tests.training.test_unlabelled import FakeReader, cut, weights_of
+from tests.training.test_unlabelled import FakeReader, cut, weights_of, write_page
 
 Alone = Callable[[Path, Path], RunConfig]
 
@@ -78,6 +78,23 @@ def test_a_run_learns_alone_from_its_surest_readings(
     assert "no transcribed line" in (tmp_path / "merged" / "README.md").read_text(encoding="utf-8")
     with raises_code("output-exists"):
         train(config)
+
+
+def test_a_base_without_a_calibration_learns_alone_from_a_teacher(
+    alone: Alone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own readings, of the lines that the teacher left out, are not learnt."""
+    FakeReader(true_text).install(monkeypatch)
+    monkeypatch.setattr(Calibration, "load", lambda folder: Calibration())
+    monkeypatch.setattr(module, "_LEAST", 3)
+    write_page(tmp_path / "teacher", "a", 1, 5, texts=True)
+    write_page(tmp_path / "teacher", "b", 2, 5, texts=False)
+    result = train(alone(tmp_path / "teacher", tmp_path / "run"))
+    assert result.unlabelled is not None
+    assert (result.unlabelled.read, result.unlabelled.learnt) == (10, 3)
+    assert result.unlabelled.teachers == {str(tmp_path / "teacher"): 3}
+    texts = {sample.text for sample in Dataset.open(load_run_config(result.run.config).dataset)}
+    assert texts <= {f"line {number} of a" for number in range(5)}
 
 
 @pytest.mark.parametrize(

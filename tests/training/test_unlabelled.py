@@ -46,6 +46,8 @@ def cut(*_: Any, **__: Any) -> Any:
 class FakeReader:
     """Reads the text that `text_of` gives for the number of a line; lines with lower numbers are surer."""
 
+    characters: tuple[str, ...] = ()
+
     def __init__(self, text_of: Callable[[int], str], confidence: float = 1.0) -> None:
         self.text_of, self.confidence = text_of, confidence
         self.names: list[str] = []
@@ -135,10 +137,10 @@ def test_what_reads_the_validation_lines_better_is_kept(learnt: Learnt) -> None:
 def test_the_surest_lines_are_learnt_beside_the_transcribed_ones(learnt: Learnt, small_dataset: Path) -> None:
     result, _, (given,) = learnt
     lines = readings_of(result.run)
-    assert {text for _, text, _ in lines} == {sample.text for sample in given.samples}
-    confidences = [confidence for *_, confidence in lines]
+    assert {text for _, text, *_ in lines} == {sample.text for sample in given.samples}
+    confidences = [confidence for _, _, confidence, *_ in lines]
     assert confidences == sorted(confidences, reverse=True)
-    assert {text for _, text, _ in lines} <= set(map(true_text, range(40)))
+    assert {text for _, text, *_ in lines} <= set(map(true_text, range(40)))
     transcribed = Dataset.open(small_dataset).samples(Split.TRAIN)
     mixed = given.mix(transcribed)
     assert 3 * sum(sample in transcribed for sample in mixed) >= len(mixed)
@@ -254,13 +256,19 @@ def test_what_is_held_out_or_trained_on_is_not_read(
     assert len(set(reader.names)) == 12
 
 
-def write_page(folder: Path, name: str, seed: int, count: int, *, texts: bool) -> None:
+def write_page(
+    folder: Path, name: str, seed: int, count: int, *, texts: bool, left: int = 20, conf: Callable[[int], str] = str
+) -> None:
+    """Write a page of lines; `conf` gives the attributes of a line's text by its number."""
     folder.mkdir(exist_ok=True)
     Image.effect_noise((300, 400), 20 + seed).save(folder / f"{name}.png")
     lines = ""
     for number in range(count):
-        points = f"20,{20 + 70 * number} 280,{20 + 70 * number} 280,{70 + 70 * number} 20,{70 + 70 * number}"
-        lines += page_line(f"line {number} of {name}" if texts else "", points=points)
+        top, bottom = 20 + 70 * number, 70 + 70 * number
+        line = page_line(
+            f"line {number} of {name}" if texts else "", points=f"{left},{top} 280,{top} 280,{bottom} {left},{bottom}"
+        )
+        lines += line if conf is str else line.replace("<TextEquiv", f"<TextEquiv {conf(number)}")
     region = f'<TextRegion id="r"><Coords points="0,0 299,0 299,399 0,399"/>{lines}</TextRegion>'
     write(folder / f"{name}.xml", page_xml(region, image=f"{name}.png", size=(300, 400)))
 
@@ -296,6 +304,82 @@ def test_pages_of_the_validation_and_the_test_split_are_known_by_their_scans(
     trained = {image_hash(sample) for sample in dataset.samples("train")}
     assert result.unlabelled.known == len(trained) == 6
     assert len(reader.names) == 5 + 2 * 5 - 6
+
+
+def taught(
+    config: RunConfig, reader: FakeReader, first_run: RunFolder, patch: pytest.MonkeyPatch
+) -> tuple[UnlabelledReport, list[list[Any]]]:
+    """Return the report and the lines shown of a run whose two trainings are copies."""
+    reader.install(patch)
+    patch.setattr(module, "_LEAST", 2)
+    patch.setattr(module, "is_better", lambda *_: True)
+    patch.setattr(module, "run_job", lambda job, **options: copied(first_run, job))
+    result = train(config)
+    assert result.unlabelled is not None
+    return result.unlabelled, readings_of(result.run)
+
+
+def test_readings_of_a_teacher_are_taken_by_its_confidence_beside_own_ones(
+    configured: Configured, scans: Path, tmp_path: Path, first_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if they are marked as a program's, next to lines that a person typed."""
+    teacher = tmp_path / "teacher"
+    write_page(teacher, "a", 1, 5, texts=True, conf=lambda number: f'index="1" dataType="HTR" conf="0.{number}"')
+    write_page(teacher, "b", 2, 1, texts=True)
+    write_page(teacher, "c", 3, 4, texts=False)
+    config = changed(configured(tmp_path / "run"), training={"unlabelled": [str(teacher), str(scans / "scan-01.png")]})
+    report, lines = taught(config, FakeReader(true_text), first_run, monkeypatch)
+    assert (report.read, report.shown, report.learnt, report.teachers) == (11, 7, 7, {str(teacher): 4})
+    assert {(text, confidence) for _, text, confidence, source, _ in lines if source} == {
+        ("line 0 of b", None),  # typed, so certain
+        *((f"line {number} of a", number / 10) for number in (4, 3, 2)),
+    }
+    assert f"7 readings ({teacher}: 4, own: 3)" in report.describe()
+
+
+def test_the_agreement_with_own_readings_ranks_a_teacher_without_confidences(
+    configured: Configured, tmp_path: Path, first_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The teacher is a table of images of lines, as `convert` makes PAGE of it."""
+    source, page = tmp_path / "source", tmp_path / "page"
+    source.mkdir()
+    texts = ["abcdefgx", "xxxxxxxx", "abcdefgh", "abcdxxxx", "xbcdefgy"]
+    for number, text in enumerate(texts):
+        Image.effect_noise((200, 40), 20 + number).save(source / f"{number}.png")
+        with (source / "texts.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"image": f"{number}.png", "text": text}) + "\n")
+    dsocr.convert(source, page, to="page")
+    config = configured(tmp_path / "run", scans=page)
+    report, lines = taught(config, FakeReader(lambda number: "abcdefgh"), first_run, monkeypatch)
+    assert [(text, distance) for _, text, _, _, distance in lines] == [
+        ("abcdefgh", 0.0),
+        ("abcdefgx", 1 / 8),
+        ("xbcdefgy", 2 / 8),
+    ]
+    assert (report.teachers, report.confidence) == ({str(page): 3}, None)
+
+
+def test_a_teacher_teaches_no_page_of_the_dataset_and_no_letter_that_the_run_cannot_write(
+    configured: Configured, tmp_path: Path, first_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It found the lines of all scans anew."""
+    source, teacher = tmp_path / "source", tmp_path / "teacher"
+    for seed, name in enumerate("abcdef"):
+        if name < "e":
+            write_page(source, name, seed, 3, texts=True)
+        write_page(teacher, name, seed, 4, texts=True, left=30)
+        if name < "e":
+            shutil.copy(source / f"{name}.png", teacher)
+    dataset = dsocr.prepare(source, tmp_path / "data", split="0.5/0.25/0.25", split_by="page")
+    reader = FakeReader(true_text)
+    monkeypatch.setattr(reader, "characters", tuple("0123456789 eilnof"))
+    report, lines = taught(configured(tmp_path / "run", dataset.folder, teacher), reader, first_run, monkeypatch)
+    assert (report.known, report.held_out, report.read) == (2, 2, 8)
+    assert {text for _, text, *_ in lines} <= {f"line {number} of {page}" for number in range(4) for page in "ef"}
+    assert report.shown == 5
+    monkeypatch.setattr(reader, "characters", tuple("0123456789 eilno"))
+    config = configured(tmp_path / "without", dataset.folder, teacher)
+    assert taught(config, reader, first_run, monkeypatch)[0].shown == 0
 
 
 def test_reading_stops_and_resumes_where_it_was(

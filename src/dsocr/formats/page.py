@@ -42,7 +42,6 @@ _NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/"
 _LAST = 1 << 30
 """Reading order of elements without one."""
 _DIGITS = re.compile(r"\d{1,11}", re.ASCII)
-_CONFIDENCE = re.compile(r"[01](\.\d{1,19})?", re.ASCII)
 
 REGION_TYPES = (
     "paragraph",
@@ -193,15 +192,16 @@ def _to_rank(index: str | None) -> int:
 
 def _own_texts(element: etree._Element) -> LineTexts:
     """Return a line's, word's, glyph's or region's texts with the lowest index, none being 0, and the best `conf`."""
-    by_program: dict[bool, list[tuple[tuple[int, bool, float], str, str, bool]]] = {False: [], True: []}
+    by_program: dict[bool, list[tuple[tuple[int, bool, float], str, str, bool, float | None]]] = {False: [], True: []}
     is_aligned = bool(xml.custom_value(element, ALIGNMENT, "text"))
     for equiv in element.iterchildren("{*}TextEquiv"):
         index, conf, text = integer_attribute(equiv, "index"), equiv.get("conf"), equiv.findtext("{*}Unicode", "")
         kind = " ".join(filter(None, map(equiv.get, ("dataType", "dataTypeDetails"))))
         mark = ", ".join(filter(None, ["no index" if index is None else f"index {index}", conf and "conf", kind]))
         is_sure = (index or 0) > 0 or bool(_PROGRAM.match(kind))
-        rank = index or 0, not text.strip(), -float(conf) if conf and _CONFIDENCE.fullmatch(conf) else 0.0
-        by_program[is_sure or bool(conf and not is_aligned)].append((rank, text.strip(), mark, is_sure))
+        confidence = xml.parse_confidence(conf)
+        rank = index or 0, not text.strip(), -(confidence or 0.0)
+        by_program[is_sure or bool(conf and not is_aligned)].append((rank, text.strip(), mark, is_sure, confidence))
     typed, read = (sorted(texts, key=itemgetter(0)) for texts in by_program.values())
     first = typed or read
     if equals := [text for rank, text, *_ in first if rank == first[0][0] and text != first[0][1]]:
@@ -210,8 +210,10 @@ def _own_texts(element: etree._Element) -> LineTexts:
     transcription = typed[0][1] if typed else None
     if not read:
         return LineTexts(transcription)
-    others = "".join(f", not {mark}" for _, _, mark, _ in read[1:])
-    return LineTexts(transcription, read[0][1], f"TextEquiv {read[0][2]}{others}", read[0][3])
+    others = "".join(f", not {mark}" for _, _, mark, *_ in read[1:])
+    _, text, mark, is_sure, confidence = read[0]
+    stated = confidence if transcription is None else None
+    return LineTexts(transcription, text, f"TextEquiv {mark}{others}", is_sure, confidence=stated)
 
 
 def _region_texts(region: etree._Element) -> LineTexts:
@@ -229,7 +231,8 @@ def _join(parts: Sequence[LineTexts], separator: str) -> LineTexts:
     if empty:
         return LineTexts(fault=f"{empty} of {len(parts)} words or glyphs have no text: type them, or the line")
     text = separator.join(part.text for part in parts)
-    return LineTexts(None, text, read.mark, read.is_sure) if read else LineTexts(text)
+    stated = xml.mean_confidence(part.confidence for part in parts)
+    return LineTexts(None, text, read.mark, read.is_sure, confidence=stated) if read else LineTexts(text)
 
 
 class _LineText(NamedTuple):
@@ -280,8 +283,7 @@ def _parse_alignment(line: etree._Element) -> AlignmentMark | None:
     if not mark:
         return None
     conf = next((text.get("conf") or "" for text in line.iterchildren("{*}TextEquiv")), "")
-    score = float(conf) if _CONFIDENCE.fullmatch(conf) else 0.0
-    return AlignmentMark(score, mark == "sure")
+    return AlignmentMark(xml.parse_confidence(conf) or 0.0, mark == "sure")
 
 
 def _marks(element: etree._Element, text: str) -> list[tuple[str, int, int]]:

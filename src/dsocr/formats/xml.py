@@ -18,6 +18,7 @@ from functools import cache
 from html import unescape
 from itertools import groupby
 from pathlib import Path, PurePosixPath
+from statistics import fmean
 from typing import NamedTuple, cast
 from xml.sax.saxutils import escape, quoteattr
 
@@ -43,6 +44,7 @@ FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 _CUSTOM_TAG = re.compile(r"([\w-]+)\s*\{([^}]*)\}")
 _CUSTOM_VALUE = re.compile(r"\s*([^:;]*?)\s*:\s*([^;]*?)\s*(?:;|$)")
 _ESCAPED_SIGN = re.compile(r"\\u([0-9a-f]{4})", re.IGNORECASE)
+_CONFIDENCE = re.compile(r"[01](\.\d{1,19})?", re.ASCII)
 _NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?(?:[eE][-+]?\d)?")
 
 
@@ -50,7 +52,7 @@ class LineTexts(NamedTuple):
     """The transcription of a line and what a program `read`, named by `mark`; None if the file has none.
 
     It `is_sure` to be a program's if not only a confidence says so, which a corrected text can have kept. A `fault`
-    says why there is no text.
+    says why there is no text. `confidence` is the one stated for a text that only a program has read.
     """
 
     typed: str | None = None
@@ -58,6 +60,7 @@ class LineTexts(NamedTuple):
     mark: str = ""
     is_sure: bool = False
     fault: str = ""
+    confidence: float | None = None
 
     @property
     def text(self) -> str:
@@ -71,7 +74,8 @@ class XmlPage:
 
     With `is_line_image` the only line is the whole image; its outline is just the frame of the image. `region_texts`
     are the texts of regions without lines, `tables` say which regions are cells. `readings` are the texts of lines that
-    a program has read, too, by index. `remarks` are messages on lines, each with the place.
+    a program has read, too, by index. `confidences` are those of other texts, by index. `remarks` are messages on
+    lines, each with the place.
     """
 
     image: str | None
@@ -81,6 +85,7 @@ class XmlPage:
     region_texts: Sequence[Line] = ()
     tables: Sequence[Table] = ()
     readings: Mapping[int | None, LineTexts] = field(default_factory=dict)
+    confidences: Mapping[int | None, float | None] = field(default_factory=dict)
     remarks: Sequence[tuple[str, str]] = ()
 
     @property
@@ -113,6 +118,12 @@ class XmlPage:
                 taken = "a transcription, which is taken, beside a program's text"
                 taken = "one text, which is taken but marked like a program's" if self._is_only_read(line) else taken
                 yield f"have {taken} ({self.readings[line.index].mark})", line.where
+
+    def rated_texts(self) -> dict[int | None, tuple[str, float | None]]:
+        """Return the text of each line by index, also one that only a program has read, with its confidence."""
+        stated = {line.index: (line.text, self.confidences.get(line.index)) for line in self.lines}
+        read = {index: (texts.typed or texts.read or "", texts.confidence) for index, texts in self.readings.items()}
+        return stated | read
 
     def placed_lines(self) -> list[Line]:
         """Return the lines, a line image's without an outline."""
@@ -348,6 +359,18 @@ def integer_attribute(element: etree._Element, name: str) -> int | None:
     """Return a numeric attribute, rounded; None if it is no number."""
     text = (element.get(name) or "").strip()
     return round(float(text)) if _NUMBER.fullmatch(text) else None
+
+
+def parse_confidence(text: str | None) -> float | None:
+    """Return a confidence, 0 to 1; None if there is none, or one in other units."""
+    return float(text) if text and _CONFIDENCE.fullmatch(text) else None
+
+
+def mean_confidence(stated: Iterable[float | None]) -> float | None:
+    """Return the mean of the confidences of a text's parts; None unless all are stated."""
+    parts = [*stated]
+    known = [part for part in parts if part is not None]
+    return fmean(known) if known and len(known) == len(parts) else None
 
 
 def custom_tags(element: etree._Element) -> list[tuple[str, dict[str, str]]]:

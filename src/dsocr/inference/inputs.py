@@ -76,7 +76,7 @@ class InputPage:
     `id` is its place among the user's inputs, `name` the name of a file for it, without suffix; both are unique.
     `image` is the image file of an ALTO or PAGE file, None for the others, and `layers` those of all files with it, see
     `XmlPage`. `stamp` changes when the files change.
-    `is_large` pages take so much memory that they are opened one at a time.
+    `is_large` pages take so much memory that they are opened one at a time. `given` is the input that it was found in.
     """
 
     id: str
@@ -88,6 +88,7 @@ class InputPage:
     layers: frozenset[str] = frozenset()
     shows: Shows = "page"
     is_large: bool = False
+    given: str = ""
 
     @property
     def is_pdf(self) -> bool:
@@ -150,7 +151,7 @@ class FoundPages:
             if (page.path, page.number) not in known:
                 # If an earlier input has the id: the whole path that the user named.
                 whole = ((given.parent if page.path == given else given) / page.id).as_posix()
-                self.pages.append(replace(page, id=self._ids.take_stem(page.id, whole)))
+                self.pages.append(replace(page, id=self._ids.take_stem(page.id, whole), given=str(given)))
 
     def finish(self, shows: Shows | None) -> None:
         """Drop images that an XML file describes, make names unique, and find the subjects of images."""

@@ -159,7 +159,7 @@ class ReaderLearner:
         elif processor.language_model:  # nothing tells if another helps
             files.append((LANGUAGE_MODEL, processor.language_model.to_json().encode()))
         if config.learns_alone:  # nothing was measured, and the reader's confidences are nearer than none
-            files.append((CALIBRATION, (first_reader(config).adapter / CALIBRATION).read_bytes()))
+            files.append((CALIBRATION, Calibration.load(first_reader(config).adapter).to_json().encode()))
         if others := len(self.job.texts):
             setting = config.generation.language_model
             self.verdicts.append(describe_other_texts(others, setting, helped=bool(helped)))

@@ -37,8 +37,8 @@ def train(
             Python also a mapping or a `RunConfig`.
         dataset: The dataset, if the configuration does not name it.
         texts: Text file of the archive (names, places, formulas), which a line recogniser's language model learns too.
-        unlabelled: Untranscribed scans for self-training: folder, ALTO, PAGE, PDF, archive, dataset; repeatable. Their
-            readings are kept only if they improve the validation split. Without a dataset, nothing is measured.
+        unlabelled: Untranscribed scans: folder, PDF, archive, dataset, or ALTO and PAGE, also with another program's
+            texts; repeatable. Readings are kept only if they improve the validation split, if there is a dataset.
         changes: Change a setting, as section.key=value; repeatable. In Python also a mapping of dotted keys to values.
         overwrite: Replace what an earlier command wrote there.
         preflight: Try on a few samples first that it learns.
@@ -59,7 +59,7 @@ def train(
     reporter = Reporter() if rank else current_reporter()
     job = _resolve(settings, rank, overwrite=overwrite)
     scans = ", ".join(settings.training.unlabelled)
-    lines = f"its own readings of {scans}" if settings.learns_alone else settings.dataset
+    lines = f"readings of {scans}" if settings.learns_alone else settings.dataset
     reporter.message(f"training {settings.output} on {lines} from {settings.base}")
     preflight = preflight and job.detector is None
     if preflight and (overwrite or not job.run.has_begun):
@@ -104,7 +104,7 @@ def dry_run(
         config: As for `train`, as are `dataset`, `texts`, `unlabelled`, `changes` and further keys.
         dataset: The dataset, if the configuration does not name it.
         texts: Text file of the archive, which a line recogniser's language model learns too.
-        unlabelled: Untranscribed scans for self-training; repeatable.
+        unlabelled: Untranscribed scans, or readings of them by other programs; repeatable.
         changes: Change a setting, as section.key=value; repeatable.
         preflight: Try on a few samples first that it learns.
         progress: Called with the steps of overfitting done and in total, instead of a progress bar.

@@ -1,5 +1,6 @@
-"""Self-training on untranscribed scans: a reader reads them, and its most confident readings are learnt.
+"""Training on untranscribed scans: a reader reads them, and the most confident readings are learnt.
 
+Lines that have a text in their source, such as another program's PAGE or ALTO, are learnt from that teacher instead.
 Without transcribed lines the base reads, and its readings are the dataset of an ordinary training. Otherwise a first
 training on the transcribed lines reads, and a second continues from its weights with the readings beside those lines;
 the run is the second only if it reads the validation split better. Everything is below `unlabelled/` of the run folder,
@@ -13,6 +14,7 @@ import math
 import random
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
@@ -32,7 +34,9 @@ from dsocr.data.prepare import prepare
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, Interrupted, command, first_few
 from dsocr.evaluation.decide import count_errors, is_better
-from dsocr.evaluation.metrics import pool
+from dsocr.evaluation.metrics import character_errors, pool
+from dsocr.formats import parse_xml_page
+from dsocr.formats.xml import mean_confidence
 from dsocr.html import counted
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.inputs import Crop, InputPage, PagePreparer, find_pages
@@ -177,7 +181,7 @@ def _read_alone(job: Job) -> UnlabelledReport:
             return report
         reader = first_reader(config)
         images = _count_images(config)
-        current_reporter().complain(f"{images}: the most confident readings of {reader.name} are learnt, unmeasured")
+        current_reporter().complain(f"{images}: their texts, or else readings of {reader.name}, are learnt, unmeasured")
         lock.acquire()
         replaces = run.adapter.is_dir()
         if not replaces:
@@ -284,7 +288,7 @@ class Scans:
                 read_into(journal, pages, partial(self._read_groups, done, opened, show), progress=None)
             report, chosen = self._choose(rows())
             if chosen:
-                self._write_dataset(pages, {(key, name): text for key, name, text, _ in chosen})
+                self._write_dataset(pages, {(key, name): text for key, name, text, *_ in chosen})
         gc.collect()  # there may be no memory for this network and the next
         return {"report": asdict(report), "lines": [line[1:] for line in chosen]}
 
@@ -295,32 +299,52 @@ class Scans:
         show: NotedProgress,
         groups: Sequence[Sequence[InputPage]],
     ) -> Generator[Rows]:
-        """Yield what the journal keeps of each group of pages, until enough lines are read."""
+        """Yield what the journal keeps of each group of pages, until enough lines are read.
+
+        A line is its name, text, confidence, teacher ("" for an own reading), and the teacher's CER by the own reading.
+        """
         for group in groups:
             if done >= self._most:
                 return
-            cut = [(page_key(page), *self._cut(page)) for page in group]
+            cut = [(page, *self._cut(page)) for page in group]
             images = ((crop.id, crop.image()) for *_, crops in cut for crop in crops)
             answers = reader().read(images) if any(crops for *_, crops in cut) else iter(())
             rows = []
-            for key, counts, crops in cut:
-                read = [(crop.id, next(answers)) for crop in crops]
-                # The text of a line that must be checked, whatever its confidence, is not learnt.
-                lines = [[name, "" if answer.flags else answer.text, answer.confidence] for name, answer in read]
-                rows.append((key, {**counts, "lines": lines}))
+            for page, counts, crops in cut:
+                lines = list[list[Any]]()
+                for crop, (text, confidence) in zip(crops, self._texts_of(page, crops), strict=True):
+                    answer = next(answers)
+                    if is_blank(text):
+                        # The text of a line that must be checked, whatever its confidence, is not learnt.
+                        learnt = "" if answer.flags or answer.confidence is None else answer.text
+                        lines.append([crop.id, learnt, answer.confidence, "", 0.0])
+                        continue
+                    # The second run has the head of the first, which would omit letters that it does not know.
+                    letters = set(reader().characters if self._transcribed else ())
+                    learnt = text if not letters or letters.issuperset(text) else ""
+                    lines.append([crop.id, learnt, confidence, page.given, character_errors(text, answer.text).rate])
+                rows.append((page_key(page), {**counts, "lines": lines}))
                 done += len(lines)
             show(min(done, self._most), self._most)
             yield rows
 
+    def _texts_of(self, page: InputPage, crops: Sequence[Crop]) -> Iterator[tuple[str, float | None]]:
+        """Yield the text that the file of a page has for each crop, empty if it lacks a line, with its confidence."""
+        known = parse_xml_page(page.path).rated_texts() if page.image else {}
+        for crop in crops:
+            texts = [known.get(line.index, ("", None)) for line in crop.lines]
+            text = "" if any(is_blank(text) for text, _ in texts) else "\n".join(text for text, _ in texts)
+            yield self._settings.text_policy.apply(text), mean_confidence(stated for _, stated in texts)
+
     def _cut(self, page: InputPage) -> tuple[dict[str, int], list[Crop]]:
-        """Return the lines of a page that nobody transcribed, and the numbers of others."""
+        """Return the lines of a page that the dataset lacks, and the numbers of others."""
         counts = dict.fromkeys(_SKIPPED, 0)
         try:
-            kind = self._known.get(hashlib.sha256(page.content()).hexdigest())
+            scan = self._known.get(hashlib.sha256(page.content()).hexdigest())
         except DataError:
             return {**counts, "failed": 1}, []
-        if kind == "held_out" or (kind and page.image is None):  # whose lines are found anew
-            return {**counts, kind: 1}, []
+        if scan == "held_out" or (scan and page.image is None):  # whose lines are found anew
+            return {**counts, scan: 1}, []
         _, prepared = self._preparer.try_prepare(page)
         if isinstance(prepared, str):
             return {**counts, "failed": 1}, []
@@ -330,28 +354,38 @@ class Scans:
                 counts[kind] += 1
             else:
                 crops.append(crop)
+        if scan and not counts["known"]:  # another program found the lines anew
+            return {**counts, scan: 1}, []
         return counts, crops
 
     def _choose(self, rows: Mapping[str, Mapping[str, Any]]) -> tuple[UnlabelledReport, list[list[Any]]]:
-        """Return the most confident readings, unless they are refused: page key, line, text, confidence."""
+        """Return the most confident readings of each teacher and own ones, unless they are refused.
+
+        Each is its page's key and the line as `_read_groups` yields it. A teacher's text without a confidence counts as
+        certain, and of those as certain the ones nearest to the own readings come first.
+        """
         read = [[key, *line] for key, row in rows.items() for line in row["lines"]][: self._most]
-        rated = [line for line in read if line[3] is not None and not is_blank(line[2])]
-        rated.sort(key=lambda line: -line[3])
-        chosen = rated[: math.ceil(_SHARE * len(rated))]
-        confidences = [line[3] for line in read if line[3] is not None]
+        confidences = [line[3] for line in read if not line[4] and line[3] is not None]
         mean = sum(confidences) / len(confidences) if confidences else None
-        refused, calibration = "", Calibration.load(self._reader.adapter)
+        doubt, calibration = "", Calibration.load(self._reader.adapter)
         if not (self._transcribed or calibration.line_quantiles):
-            refused = f"the confidences of {self._reader.name} were never compared with transcribed lines"
+            doubt = f"the confidences of {self._reader.name} were never compared with transcribed lines"
         elif mean is not None and calibration.is_unfamiliar(mean, len(confidences)):
             trained = "the transcribed ones" if self._transcribed else "all that the reader knows"
-            refused = f"their hands or script are unlike {trained} (mean confidence {percentage(mean, 0)})"
-        elif len(chosen) < _LEAST:
-            refused = f"only {counted(len(chosen), 'reading')} could be learnt, fewer than {_LEAST}"
+            doubt = f"their hands or script are unlike {trained} (mean confidence {percentage(mean, 0)})"
+        chosen = list[list[Any]]()
+        for teacher in sorted({line[4] for line in read} - ({""} if doubt else set())):
+            rated = [line for line in read if line[4] == teacher and not is_blank(line[2])]
+            rated.sort(key=lambda line: (-(1.0 if line[3] is None else line[3]), line[5]))
+            chosen += rated[: math.ceil(_SHARE * len(rated))]
+        refused = ""
+        if len(chosen) < _LEAST:
+            refused = doubt or f"only {counted(len(chosen), 'reading')} could be learnt, fewer than {_LEAST}"
+            chosen = []
+        teachers = dict(Counter(line[4] for line in chosen if line[4]))
         counts = {name: sum(row[name] for row in rows.values()) for name in _SKIPPED}
-        shown = 0 if refused else len(chosen)
-        report = UnlabelledReport(len(read), shown, 0, self._transcribed, **counts, confidence=mean, refused=refused)
-        return report, [] if refused else chosen
+        report = UnlabelledReport(len(read), len(chosen), 0, self._transcribed, **counts, confidence=mean)
+        return replace(report, refused=refused, teachers=teachers), chosen
 
     def _write_dataset(self, pages: Sequence[InputPage], texts: Mapping[tuple[str, str], str]) -> None:
         """Cut the chosen lines again, which is cheaper than keeping the images of all, and prepare them."""
