@@ -243,7 +243,9 @@ def decode_image(
         message = f"too large: more pixels than the limit of {max_pixels:,}"
         raise DataError(message, code="too-large", where=name) from error
     except _DAMAGE as error:
-        raise DataError(f"the image is damaged: {_describe(error)}", code="image-damaged", where=name) from error
+        # Not the whole error of the system, which repeats the path.
+        problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise DataError(f"the image is damaged: {problem}", code="image-damaged", where=name) from error
 
 
 def _load(file: Image.Image, data: bytes) -> Image.Image:
@@ -354,13 +356,6 @@ def _from_deep_grey(image: Image.Image) -> Image.Image:
 def _strips(image: Image.Image) -> Iterator[tuple[int, int, int, int]]:
     for top in range(0, image.height, _STRIP):
         yield 0, top, image.width, min(top + _STRIP, image.height)
-
-
-def _describe(error: Exception) -> str:
-    """The error in the decoder's words, without the path, which is printed anyway."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return str(error) or type(error).__name__
 
 
 # Images in the Parquet files of a dataset.

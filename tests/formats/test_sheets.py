@@ -81,7 +81,7 @@ def struck_through(text: str) -> TextBlock:
         pytest.param(datetime(1905, 5, 12), "[$-F800]d.m.yyyy", None, id="a system's format"),
         pytest.param(time(0, 9, 5), "mm:ss", None, id="minutes without hours"),
         pytest.param(datetime(1905, 5, 12), "dd\\.mm\\.yyyy;@", "12.05.1905", id="a date as Excel writes its format"),
-        pytest.param(True, "General", "TRUE", id="a logical value"),
+        pytest.param(True, "General", None, id="a logical value"),
         pytest.param(1234567.891234, "General", None, id="digits that may be cut"),
         pytest.param(12345678901234567890, "0", None, id="digits that are lost"),
         pytest.param(1861, "#,##0", None, id="a separator of thousands"),

@@ -85,11 +85,8 @@ def _wave(image: Image.Image, rng: np.random.Generator, strength: float) -> Imag
     edges = np.append(np.arange(0, wide, step), wide).astype(float)
     turn = 2 * math.pi * edges / (height * rng.uniform(3, 9))
     phase = rng.uniform(0, 2 * math.pi, 3)
-    rise = (
-        height
-        * strength
-        * (rng.normal(0, 0.02) * (2 * edges / wide - 1) + rng.normal(0, 0.025) * np.sin(turn + phase[0]))
-    )
+    slope, wave = rng.normal(0, 0.02), rng.normal(0, 0.025)
+    rise = height * strength * (slope * (2 * edges / wide - 1) + wave * np.sin(turn + phase[0]))
     sway = height * strength * rng.normal(0, 0.05) * np.sin(2.7 * turn + phase[1])
     lean = height / 2 * strength * (rng.normal(0, 0.13) + rng.normal(0, 0.05) * np.sin(1.9 * turn + phase[2]))
     along = edges * width / wide

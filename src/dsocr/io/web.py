@@ -197,8 +197,8 @@ def _exchange(
         ):
             yield response
     except (OSError, ValueError, httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
-        is_late = network.seconds_left <= 0
-        why = f"no whole answer within {network.timeout:g} s" if is_late else str(error) or type(error).__name__
+        is_late = network.budget.seconds_left <= 0
+        why = f"no whole answer within {network.budget.seconds:g} s" if is_late else str(error) or type(error).__name__
         is_transient = not isinstance(error.__cause__, ssl.SSLCertVerificationError)
         raise WebError(f"{parts.hostname}: {why}", is_transient=is_transient) from error
 
@@ -207,24 +207,19 @@ class _Network:
     """The network of a request: it connects to addresses that were checked, and nothing outlasts its timeout."""
 
     def __init__(self, timeout: float, *, private: bool, is_patient: bool = False) -> None:
-        self.timeout, self._allows_private, self._is_patient = timeout, private, is_patient
-        self._started, self._received = time.monotonic(), 0
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until the whole answer is due."""
-        return self._started + self.timeout - time.monotonic()
+        self._allows_private, self._is_patient = private, is_patient
+        self.budget, self._received = Budget(seconds=timeout), 0
 
     def longest_wait(self) -> float:
         """Seconds until the next bytes are due. Raises TimeoutError after the timeout."""
-        if (left := self.seconds_left) <= 0:
+        if (left := self.budget.seconds_left) <= 0:
             raise TimeoutError
         return left if self._is_patient else min(left, _SILENCE)
 
     def count(self, received: int) -> None:
         """Raise WebError for a server that drips."""
         self._received += received
-        took = time.monotonic() - self._started
+        took = time.monotonic() - self.budget.started
         if not self._is_patient and took > _SILENCE and self._received < _LEAST_RATE * took:
             raise WebError(f"only {self._received:,} bytes within {took:.0f} s", is_transient=True)
 

@@ -368,22 +368,14 @@ def _check_shifts(lines: Sequence[_PageLine], deviation: float, reported: set[in
 
 def _shifted_run(pairs: Sequence[tuple[_PageLine, _PageLine]], deviation: float) -> tuple[int, int]:
     """Start and end of the run of images that fit the other line's text far better; an empty run if there is none."""
-    others = [line.off(other) for line, other in pairs]
+    own = np.array([line.off(line) for line, _ in pairs]) / deviation
+    others = np.array([line.off(other) for line, other in pairs]) / deviation
     # If most of a page is shifted, its density was taken from wrong pairs; these give a better one.
-    for density in (0.0, statistics.median(others)):
-        shifted = [(off - density) / deviation for off in others]
-        gains = [
-            min(_MAX_SQUARE, (line.off(line) / deviation) ** 2) - min(_MAX_SQUARE, off**2)
-            for (line, _), off in zip(pairs, shifted, strict=True)
-        ]
-        # The run with the largest sum (Kadane's algorithm).
-        best, begin, end, total, start = 0.0, 0, 0, 0.0, 0
-        for place, gain in enumerate(gains):
-            if total <= 0:
-                total, start = 0.0, place
-            total += gain
-            if total > best:
-                best, begin, end = total, start, place + 1
-        if best >= _MIN_GAIN and statistics.median(map(abs, shifted[begin:end])) < _MAX_SHIFTED_OFF:
+    for shifted in (others, others - np.median(others)):
+        gains = np.minimum(_MAX_SQUARE, own**2) - np.minimum(_MAX_SQUARE, shifted**2)
+        sums = np.concatenate([[0.0], np.cumsum(gains)])
+        end = int(np.argmax(sums - np.minimum.accumulate(sums)))
+        begin = int(np.argmin(sums[: end + 1]))
+        if sums[end] - sums[begin] >= _MIN_GAIN and np.median(np.abs(shifted[begin:end])) < _MAX_SHIFTED_OFF:
             return begin, end
     return 0, 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dsocr.data.check.findings import CheckedSample, ImageStats, Problem, Severity
+from dsocr.data.check.findings import CheckedSample, Problem, Severity
 from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.data.dataset import METADATA_FILE, Dataset, split_hash
 from dsocr.data.splits import KEYS, find_crossing
@@ -60,8 +60,7 @@ def check_duplicates(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     for item in samples:
         if item.digest is None or (first := seen.setdefault(item.digest, item)) is item:
             continue
-        detail = f"same as {first.place}"
-        yield _repeated("", "Image is", item, first, detail)
+        yield _repeated("", "Image is", item, first, f"same as {first.place}")
         if comparable(first.text) != comparable(item.text):
             yield _conflict(item, first)
 
@@ -112,22 +111,16 @@ def similar_with_any_text(samples: Sequence[CheckedSample]) -> Similar:
 
 
 def _similar(samples: Sequence[CheckedSample], most_bits: int, min_correlation: float) -> Similar:
-    hashes = np.array([_stats(item).dhash for item in samples], dtype=np.uint64)
+    stats = [item.stats for item in samples if item.stats]
+    hashes = np.array([measured.dhash for measured in stats], dtype=np.uint64)
     for place, item in enumerate(samples):
         start = max(0, place - MAX_EARLIER)
-        near = np.flatnonzero(np.bitwise_count(hashes[start:place] ^ hashes[place]) <= most_bits)[-MAX_NEAR:].tolist()
-        others = [other for index in near if (other := samples[start + index]).digest != item.digest]
-        if not others:
-            continue
-        thumbnail = _standardized(_stats(item).thumbnail)
-        similar = [other for other in others if _standardized(_stats(other).thumbnail) @ thumbnail >= min_correlation]
-        if similar:
-            yield item, similar
-
-
-def _stats(item: CheckedSample) -> ImageStats:
-    assert item.stats
-    return item.stats
+        near = start + np.flatnonzero(np.bitwise_count(hashes[start:place] ^ hashes[place]) <= most_bits)[-MAX_NEAR:]
+        others = [other for other in near.tolist() if samples[other].digest != item.digest]
+        thumbnail = _standardized(stats[place].thumbnail)
+        alike = [other for other in others if _standardized(stats[other].thumbnail) @ thumbnail >= min_correlation]
+        if alike:
+            yield item, [samples[other] for other in alike]
 
 
 def _standardized(thumbnail: bytes) -> npt.NDArray[np.float32]:
