@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from PIL import Image
 
-from dsocr.html import Thumbnails, printable, render
+from dsocr.html import BAR, Plot, Thumbnails, printable, render
 from tests.html_pages import Page
 
 
@@ -54,3 +55,18 @@ def test_an_image_that_cannot_be_opened_has_a_replacement(tmp_path: Path) -> Non
 )
 def test_control_characters_are_replaced(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+@pytest.mark.usefixtures("rendered_plots")
+def test_an_svg_escapes_names_is_repeatable_and_fetches_nothing() -> None:
+    def paint(axes: Axes) -> None:
+        axes.hist([1, 2, 3], color=BAR)
+        axes.set_xlabel("<$x^2$ 漢")
+
+    chart = Plot('<b> "', paint)
+    drawn = chart.svg()
+    assert drawn == chart.svg()
+    assert "&lt;$x^2$ 漢" in {text.rpartition(">")[2] for text in drawn.split("</text>")}
+    assert "<b>" not in drawn
+    assert "http" not in drawn
+    assert "var(--bar" in drawn

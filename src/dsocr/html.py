@@ -132,12 +132,11 @@ def run_colour(place: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A plot: title, function that draws it, size in inches, and a note to print beside it."""
+    """A plot: title, function that draws it, and size in inches."""
 
     title: str
     paint: "Callable[[Axes], None]"
     size: tuple[float, float] = (5.0, 2.3)
-    note: str = ""
 
     def svg(self, *, standalone: bool = False) -> Markup:
         """Draw it as SVG: for a page, whose style has its colours in light and dark, or as a file of its own."""

@@ -1,4 +1,4 @@
-"""The page of findings, with its charts."""
+"""The page of findings."""
 
 import base64
 import hashlib
@@ -9,53 +9,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from PIL import Image
 
 from dsocr.data import check as page_module
-from dsocr.data.check import Findings, check_dataset, histogram
+from dsocr.data.check import Findings, check_dataset
 from dsocr.data.dataset import Dataset
 from tests.html_pages import Page
-
-AXES = Figure().subplots()
-
-
-@example([5])
-@example([5, 5, 5])
-@example([0, 0])
-@example([1, 1_000_000])
-@settings(max_examples=8)
-@given(st.lists(st.one_of(st.integers(0, 10_000), st.floats(0, 1e6, allow_nan=False)), min_size=1, max_size=60))
-def test_a_histogram_counts_every_value(values: list[float]) -> None:
-    chart = histogram(values, "Width", "pixels")
-    assert chart is not None
-    axes = AXES
-    axes.clear()
-    chart.paint(axes)
-    bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
-    assert sum(bar.get_height() for bar in bars) == len(values)
-    assert len(bars) <= 80
-    assert axes.get_xlabel() == "pixels"
-
-
-def test_nothing_to_count_is_no_chart() -> None:
-    assert histogram([], "a", "b") is None
-
-
-@pytest.mark.usefixtures("rendered_plots")
-def test_an_svg_escapes_names_is_repeatable_and_fetches_nothing() -> None:
-    chart = histogram([1, 2, 3], '<b> "', "<$x^2$ 漢")
-    assert chart is not None
-    drawn = chart.svg()
-    assert drawn == chart.svg()
-    assert "&lt;$x^2$ 漢" in {text.rpartition(">")[2] for text in drawn.split("</text>")}
-    assert "<b>" not in drawn
-    assert "http" not in drawn
-    assert "var(--bar" in drawn
-
 
 HOSTILE = "<script>alert('1')</script>"
 
@@ -79,10 +38,8 @@ def html(findings: Findings) -> str:
     return findings.to_html()
 
 
-def test_page_shows_findings_remedies_charts_and_every_place(findings: Findings, html: str) -> None:
+def test_page_shows_findings_remedies_and_every_place(findings: Findings, html: str) -> None:
     page = Page(html)
-    assert page.values("class").count("charts") == 1
-    assert page.tags.count("svg") == 4
     assert len(page.values("data-code")) == len(findings)
     assert all(finding.message in page.words and finding.remedy in page.words for finding in findings)
     assert {"train", "validation", "test"} <= set(re.findall(r"\w+", page.words))
@@ -123,7 +80,6 @@ def test_page_and_table_without_findings(findings: Findings) -> None:
     clean = Findings(findings.dataset, findings.samples)
     page = Page(clean.to_html())
     assert "No problems found." in page.words
-    assert "svg" in page.tags
     assert (str(clean), clean.summary()) == ("no findings", "no findings")
     assert "no findings" in clean._repr_html_()
 

@@ -1,7 +1,6 @@
 """PDF files: scans come out as they are stored, other pages are rendered, texts find their pages."""
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -138,12 +137,9 @@ HEAVY = 500_000
 
 
 @pytest.fixture
-def tight(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of the memory that PDFium has usually, so that a page too heavy takes no time to make."""
-    process = LimitedProcess(memory=256 * 2**20, seconds=60)
-    monkeypatch.setattr(pdf, "_PDFIUM", process)
-    yield
-    process.close()
+    monkeypatch.setattr(pdf, "_PDFIUM", LimitedProcess(memory=256 * 2**20, seconds=60))
 
 
 @pytest.mark.usefixtures("tight")

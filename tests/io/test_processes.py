@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -44,10 +44,8 @@ def test_a_worker_that_dies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture(scope="module")
-def limited() -> Iterator[LimitedProcess]:
-    process = LimitedProcess(memory=600 * 2**20, seconds=60)
-    yield process
-    process.close()
+def limited() -> LimitedProcess:
+    return LimitedProcess(memory=600 * 2**20, seconds=60)
 
 
 def test_calls_with_limits_share_a_process(limited: LimitedProcess) -> None:
@@ -86,7 +84,6 @@ def test_memory_is_watched_where_the_system_has_no_limit() -> None:
     process.memory = 200 * 2**20
     with pytest.raises(OverLimit, match="200 MB"):
         process.call(fill_memory_slowly)
-    process.close()
 
 
 def test_threads_get_their_own_answers(limited: LimitedProcess) -> None:

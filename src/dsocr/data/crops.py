@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from dsocr.data.dataset import SOURCES_FILE
 from dsocr.document import Page, SkipReason
 from dsocr.errors import DataError
+from dsocr.formats.format import image_bytes
 from dsocr.images import (
     MAX_PIXELS,
     CropFailure,
@@ -23,7 +24,6 @@ from dsocr.images import (
     CroppedPage,
     crop_key,
     crop_page,
-    read_bytes,
     upright_size,
 )
 from dsocr.io.files import inside
@@ -81,7 +81,7 @@ class Cropper:
         """Start to crop a page, in another process if that pays; the function that is returned waits for the result."""
         folder = self.work.parts
         try:
-            data = page.content() if page.content else read_bytes(page.image)
+            data = image_bytes(page)
         except DataError as error:
             return partial(CropResult, page, CropFailure(SkipReason.BAD_IMAGE, error.message), folder)
         key, picture = crop_key(page, data, self.max_pixels), hashlib.sha256(data).hexdigest()

@@ -121,23 +121,14 @@ def fetch_source(
 
         def parse(content: bytes) -> tuple[bytes, Any]:
             if _METS.search(content[:65536]):
-                return content, parse_mets(content, where, images=options.group, texts=options.texts)
+                mets = parse_mets(content, where, base=address or "", images=options.group, texts=options.texts)
+                return content, mets
             return content, _parse_manifest(content, where)
 
         content, parsed = fetcher.document(address, parse) if address else parse(raw or b"")
         is_mets = isinstance(parsed, Manifest)
         if is_mets:
             manifests = [parsed]
-            if address:  # its files are relative to it
-                whole = [
-                    replace(
-                        page,
-                        image=page.image and join(address, page.image),
-                        texts=tuple(join(address, text) for text in page.texts),
-                    )
-                    for page in parsed.pages
-                ]
-                manifests = [replace(parsed, pages=tuple(whole))]
             _write_whole(root / ORIGINAL, content)
         else:
             manifests = list(fetcher.manifests(parsed, where, progress))

@@ -15,6 +15,7 @@ from lxml import etree
 from dsocr.errors import DataError
 from dsocr.formats.alto import write_alto_pages
 from dsocr.formats.format import Format
+from dsocr.formats.iiif import join
 from dsocr.formats.manifest import ORIGINAL, LanguageMap, Manifest, ManifestPage, index_of_image
 from dsocr.formats.page import write_page_files
 from dsocr.formats.xml import parse_xml_bytes
@@ -28,10 +29,10 @@ _SMALL_GROUPS = ("MIN", "THUMB", "TEASER", "PREVIEW")
 _TEXT_GROUPS = ("FULLTEXT", "ALTO", "GT", "PAGE", "OCR")
 
 
-def parse_mets(raw: bytes, address: str, *, images: str = "", texts: str = "") -> Manifest:
+def parse_mets(raw: bytes, address: str, *, base: str = "", images: str = "", texts: str = "") -> Manifest:
     """Parse a METS file from an address; `images` and `texts` are the file groups to use, chosen by name if empty.
 
-    The pages' addresses are as in the file. Raises DataError if a group does not exist.
+    The pages' addresses are relative to `base`, as in the file without one. Raises DataError if a group does not exist.
     """
     root = parse_xml_bytes(raw)
     if etree.QName(root).localname != "mets":
@@ -48,7 +49,8 @@ def parse_mets(raw: bytes, address: str, *, images: str = "", texts: str = "") -
         is_logical = any(structure.get("TYPE") == "LOGICAL" for structure in div.iterancestors("{*}structMap"))
         if ids and not is_logical and not any(_file_ids(other) for other in div.iterdescendants("{*}div")):
             listed = [files[id_] for id_ in ids if id_ in files]
-            pages.append(_parse_page(div, div.get("ID") or f"div-{number}", listed, images.upper(), texts.upper()))
+            id_ = div.get("ID") or f"div-{number}"
+            pages.append(_parse_page(div, id_, listed, images.upper(), texts.upper(), base))
     if not pages:
         raise DataError("METS names no pages with files", code="mets-empty", where=address)
     title = _text_of(root, "title") or root.get("LABEL", "")
@@ -77,7 +79,7 @@ def _text_of(root: etree._Element, *names: str) -> str:
 
 
 def _parse_page(
-    div: etree._Element, id_: str, files: Sequence[etree._Element], images: str, texts: str
+    div: etree._Element, id_: str, files: Sequence[etree._Element], images: str, texts: str, base: str
 ) -> ManifestPage:
     shown = [file for file in files if _kind(file) == "image" and images in ("", _group(file))]
     written = [file for file in files if _kind(file) == "text" and texts in ("", _group(file))]
@@ -87,8 +89,8 @@ def _parse_page(
     return ManifestPage(
         id_,
         {"none": [label]} if label else {},
-        image="" if image is None else _address(image),
-        texts=() if text is None else (_address(text),),
+        image="" if image is None else _address(image, base),
+        texts=() if text is None else (_address(text, base),),
         problem="" if image is not None else f"no image file in the file group {images}".rstrip(),
     )
 
@@ -99,8 +101,8 @@ def _rank(group: str, names: Sequence[str]) -> tuple[bool, bool, int]:
     return any(name in group for name in _SMALL_GROUPS), group not in names, place
 
 
-def _address(file: etree._Element) -> str:
-    return next((href for location in file.iterchildren("{*}FLocat") if (href := location.get(_HREF))), "")
+def _address(file: etree._Element, base: str = "") -> str:
+    return next((join(base, href) for location in file.iterchildren("{*}FLocat") if (href := location.get(_HREF))), "")
 
 
 def _kind(file: etree._Element) -> str:

@@ -100,7 +100,6 @@ class _Sheet:
 
     title: str
     is_hidden: bool
-    hidden_rows: list[int]
     rows: dict[int, dict[int, SheetCell]]
 
 
@@ -169,8 +168,6 @@ def _add_sheet(
         table.notes.append(f"what is above the headings, row {heading} {where}, is not read")
     if unnamed := sorted({place for cells in below.values() for place in cells} - names.keys()):
         table.notes.append(f"the columns {', '.join(map(_letters, unnamed))} {where} have no heading and are not read")
-    if sheet.hidden_rows:
-        table.notes.append(f"hidden rows {where} are read: {first_few(list(map(str, sheet.hidden_rows)))}")
     text_column, doubts = renamed.get(roles.get(text_role, "")), dict[str, list[str]]()
     for number, cells in below.items():
         label = f"{sheet.title}!{number}" if is_named else number
@@ -235,7 +232,7 @@ def _read_sheets(path: Path) -> list[_Sheet]:
 
 
 def _read_sheet(sheet: Any, path: Path, budget: Budget) -> _Sheet:
-    """Read a sheet of openpyxl with its parser, since its own rows have neither merged cells nor hidden rows."""
+    """Read a sheet of openpyxl with its parser, since its own rows do not say which cells are merged."""
     from openpyxl.cell.read_only import ReadOnlyCell
     from openpyxl.worksheet._reader import FORMULA_TAG, WorkSheetParser
 
@@ -270,12 +267,7 @@ def _read_sheet(sheet: Any, path: Path, budget: Budget) -> _Sheet:
                 rows[number] = filled
     merged = parser.merged_cells.mergeCell if parser.merged_cells else []
     _fill_merged([cell.ref for cell in merged], rows, path, budget)
-    hidden = sorted(
-        number
-        for row, facts in parser.row_dimensions.items()
-        if facts.get("hidden") in {"1", "true"} and (number := int(row)) in rows
-    )
-    return _Sheet(sheet.title, sheet.sheet_state != "visible", hidden, dict(sorted(rows.items())))
+    return _Sheet(sheet.title, sheet.sheet_state != "visible", dict(sorted(rows.items())))
 
 
 def _fill_merged(ranges: list[str], rows: dict[int, dict[int, SheetCell]], path: Path, budget: Budget) -> None:

@@ -243,12 +243,6 @@ class LimitedProcess:
             except MemoryError as error:
                 raise OverLimit(f"takes more than {_megabytes(self.memory)}") from error
 
-    def close(self) -> None:
-        """End the process; the next call starts another one."""
-        with self._lock:
-            if self._process:
-                self._process.end()
-
     def _start(self) -> _Process:
         # A process that was forked from the owner must not share its pipes.
         if not (self._process and self._process.end.alive and self._owner == os.getpid()):

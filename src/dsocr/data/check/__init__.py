@@ -5,9 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
 from dsocr.data.check import image_checks, split_checks, text_checks
@@ -16,13 +15,10 @@ from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.formats.tables import spreadsheet
-from dsocr.html import BAR, Plot, Thumbnails, render
+from dsocr.html import Thumbnails, render
 from dsocr.io.work import explain_disk_errors, write_file
 from dsocr.runs import to_json
 from dsocr.text import is_blank
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["Finding", "Findings", "check_dataset"]
 
@@ -104,11 +100,6 @@ def _write(path: str | Path | None, content: str) -> str:
     return content
 
 
-_CHART = (4.4, 1.9)
-"""Inches."""
-_MOST_BINS = 36
-_SHOWN = 0.995
-"""Share of values drawn to scale; the last bar holds all larger ones."""
 _THUMBNAIL = (800, 160)
 MAX_BYTES = 12 * 2**20
 """Bytes of embedded images; later examples are listed without theirs."""
@@ -118,24 +109,8 @@ _MAX_EXAMPLES = 1000
 """Examples of a finding on the page; JSON and CSV list all."""
 
 
-def histogram(values: Sequence[float], title: str, unit: str) -> Plot | None:
-    """Chart values; the last bin holds everything larger. None without any value."""
-    if not values:
-        return None
-    ordered = np.sort(np.asarray(values, dtype=float))
-    largest = ordered[int(_SHOWN * len(ordered))]
-
-    def paint(axes: "Axes") -> None:
-        axes.grid(visible=False, axis="x")
-        axes.hist(np.minimum(ordered, largest), _MOST_BINS, color=BAR, edgecolor="none")
-        axes.set_xlabel(unit)
-        axes.margins(x=0.01)
-
-    return Plot(title, paint, _CHART, f"median {ordered[len(ordered) // 2]:.4g}, largest {ordered[-1]:.4g}")
-
-
 def render_page(findings: Sequence[Finding], samples: Sequence[CheckedSample], dataset: Dataset | None = None) -> str:
-    """Render findings with their examples and images, and the distributions of the samples, as one HTML page."""
+    """Render findings with their examples and images as one HTML page."""
     by_id = {item.sample.id: item.sample for item in samples}
     splits: dict[str, list[Sample]] = defaultdict(list)
     for item in samples:
@@ -153,18 +128,6 @@ def render_page(findings: Sequence[Finding], samples: Sequence[CheckedSample], d
     # The first examples of every finding before the rest of any, because room for images is limited.
     first = [illustrated(finding.examples[:_FIRST]) for finding in findings]
     rest = [illustrated(finding.examples[_FIRST:_MAX_EXAMPLES]) for finding in findings]
-    sized = [(item, *item.size) for item in samples if item.size]
-    # A value far from all others is worth a look.
-    charts = [
-        histogram([width for _, width, _ in sized], "Image width", "pixels"),
-        histogram([height for _, _, height in sized], "Image height", "pixels"),
-        histogram([len(item.text) for item in samples], "Text length", "characters"),
-        histogram(
-            [100 * len(item.text) / item.stats.ink_width for item in samples if item.stats],
-            "Characters per 100 pixels of ink",
-            "characters",
-        ),
-    ]
     return render(
         __package__,
         "findings.html.jinja",
@@ -179,7 +142,6 @@ def render_page(findings: Sequence[Finding], samples: Sequence[CheckedSample], d
         # Several findings of one code differ by their message.
         anchor=lambda finding: f"{finding.code}-{hashlib.sha256(finding.message.encode()).hexdigest()[:6]}",
         marked=_marked,
-        charts=[chart for chart in charts if chart],
     )
 
 
