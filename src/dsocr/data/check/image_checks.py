@@ -368,11 +368,11 @@ def _check_shifts(lines: Sequence[_PageLine], deviation: float, reported: set[in
 
 def _shifted_run(pairs: Sequence[tuple[_PageLine, _PageLine]], deviation: float) -> tuple[int, int]:
     """Start and end of the run of images that fit the other line's text far better; an empty run if there is none."""
-    own = np.array([line.off(line) for line, _ in pairs]) / deviation
+    kept = np.array([line.off(line) for line, _ in pairs]) / deviation
     others = np.array([line.off(other) for line, other in pairs]) / deviation
     # If most of a page is shifted, its density was taken from wrong pairs; these give a better one.
     for shifted in (others, others - np.median(others)):
-        gains = np.minimum(_MAX_SQUARE, own**2) - np.minimum(_MAX_SQUARE, shifted**2)
+        gains = np.minimum(_MAX_SQUARE, kept**2) - np.minimum(_MAX_SQUARE, shifted**2)
         sums = np.concatenate([[0.0], np.cumsum(gains)])
         end = int(np.argmax(sums - np.minimum.accumulate(sums)))
         begin = int(np.argmin(sums[: end + 1]))
