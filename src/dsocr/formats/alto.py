@@ -12,7 +12,7 @@ from typing import cast
 
 from lxml import etree
 
-from dsocr.document import Box, Line, Outline, Page, Point, ProcessingStep, bounds, parse_points, word_boxes
+from dsocr.document import Box, Line, Outline, Page, Point, ProcessingStep, word_boxes
 from dsocr.errors import DataError
 from dsocr.formats import xml
 from dsocr.formats.format import Format, stated_size
@@ -22,7 +22,6 @@ from dsocr.text import HYPHENS
 
 NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
 
-_BOX = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
 _BLOCKS = ("{*}TextBlock", "{*}Illustration", "{*}GraphicalElement")
 _TEXT_ELEMENTS = frozenset({"String", "SP", "HYP"})
 _STALE_ATTRIBUTES = ("WC", "CC", "SUBS_TYPE", "SUBS_CONTENT")
@@ -39,13 +38,13 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
     image = root.findtext("{*}Description/{*}sourceImageInformation/{*}fileName", "").strip()
     blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != xml.UNGROUPED_BLOCK]
     labels = xml.tag_labels(root)
-    regions = {block: xml.parse_region(block, "ID", parse_outline, xml.alto_kind(block, labels)) for block in blocks}
+    regions = {block: xml.parse_region(block, "ID", xml.alto_kind(block, labels)) for block in blocks}
     ranks = _reading_order(page)
     lines = [
         Line(
             _parse_text(line),
             f"{where}:{xml.source_line(line)}",
-            xml.usable_outline(line, parse_outline),
+            xml.parse_outline(line),
             region=regions.get(cast("etree._Element", line.getparent())),
             index=index,
             id=line.get("ID") or "",
@@ -104,28 +103,6 @@ def _is_partly_spaced(line: etree._Element) -> bool:
     return "SP" in parts and ("String", "String") in pairwise(parts)
 
 
-def parse_outline(element: etree._Element) -> Outline | None:
-    """Return the outline of a line or a block: its polygon, else its box."""
-    shape = element.find("{*}Shape/{*}Polygon")
-    polygon = parse_points(None if shape is None else shape.get("POINTS"))
-    baseline = _parse_baseline(element)
-    if len(polygon) >= 3:
-        return Outline.of_polygon(polygon, baseline)
-    left, top, width, height = (integer_attribute(element, name) for name in _BOX)
-    if left is None or top is None or width is None or height is None:
-        return Outline(bounds(baseline), (), baseline) if len(baseline) >= 2 else None
-    return Outline((left, top, left + width, top + height), (), baseline)
-
-
-def _parse_baseline(line: etree._Element) -> tuple[Point, ...]:
-    """Version 4 has points; earlier ones a single height, which runs along the whole line."""
-    height = integer_attribute(line, "BASELINE")
-    if height is None:
-        return parse_points(line.get("BASELINE"))
-    left, width = integer_attribute(line, "HPOS") or 0, integer_attribute(line, "WIDTH") or 0
-    return ((left, height), (left + width, height))
-
-
 def alto_document(page: Page) -> tuple[etree._Element, dict[str, int]]:
     """Return the document of one page, and counts of the changes made for it."""
     root = xml.new_document("alto", NAMESPACE, "http://www.loc.gov/standards/alto/v4/alto-4-2.xsd")
@@ -171,7 +148,7 @@ def box_attributes(box: Box | None) -> dict[str, str]:
     if box is None:
         return {}
     left, top, right, bottom = box
-    return dict(zip(_BOX, map(str, (left, top, right - left, bottom - top)), strict=True))
+    return dict(zip(xml.BOX_ATTRIBUTES, map(str, (left, top, right - left, bottom - top)), strict=True))
 
 
 def _format_points(points: tuple[Point, ...]) -> str:
@@ -193,7 +170,7 @@ def fill_alto(
     A line with one `String` or none gets one, and a line with several gets one for each word, as all do with `words`.
     `step` is added where the version allows.
     """
-    for element, line, box in tree.lines(texts, parse_outline):
+    for element, line, box in tree.lines(texts):
         _fill_line(tree, element, line, box, words=words)
     if step and texts:
         _add_step(tree, step)

@@ -21,9 +21,7 @@ from dsocr.document import (
     Point,
     ProcessingStep,
     Region,
-    bounds,
     format_points,
-    parse_points,
     word_boxes,
 )
 from dsocr.formats import xml
@@ -111,7 +109,7 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
         Line(
             texts.text,
             f"{where}:{xml.source_line(region)}",
-            xml.usable_outline(region, parse_outline),
+            xml.parse_outline(region),
             _parse_region(region),
             untranscribed=texts.fault,
         )
@@ -122,9 +120,9 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
         image=(page.get("imageFilename") or "").strip() or None,
         size=stated_size(integer_attribute(page, "imageWidth"), integer_attribute(page, "imageHeight")),
         lines=lines,
-        is_line_image=len(indices) == 1 and _outline_type(next(iter(indices))) == "image",
+        is_line_image=len(indices) == 1 and xml.custom_value(next(iter(indices)), "outline", "type") == "image",
         region_texts=region_texts,
-        tables=list(parse_tables(page, parse_outline)),
+        tables=list(parse_tables(page)),
         readings={index: parsed[line].texts for line, index in indices.items() if parsed[line].texts.read is not None},
     )
     return read.without_readings(read.layers)
@@ -139,7 +137,7 @@ def _line_outline(line: etree._Element) -> Outline | None:
 
     That of its region, or of the page, has the degrees by which to turn it clockwise.
     """
-    outline = xml.usable_outline(line, parse_outline)
+    outline = xml.parse_outline(line)
     if outline is None or outline.baseline:
         return outline
     stated = (integer_attribute(element, "orientation") for element in line.iterancestors())
@@ -160,7 +158,7 @@ def _regions_in_order(
 
 
 def _parse_region(element: etree._Element) -> Region:
-    return xml.parse_region(element, "id", parse_outline, xml.page_kind(element))
+    return xml.parse_region(element, "id", xml.page_kind(element))
 
 
 def _region_refs(group: etree._Element) -> Iterator[str]:
@@ -272,7 +270,7 @@ def _word_texts(word: etree._Element) -> LineTexts:
 def _is_order_known(words: Mapping[etree._Element, LineTexts], ranks: Mapping[str, int]) -> bool:
     """Whether the order of words is stated, or is that of their places as they are read."""
     stated = {_own_rank(word, ranks) for word in words} - {_LAST}
-    sides = [outline.box[0] for word in words if (outline := xml.usable_outline(word, parse_outline))]
+    sides = [outline.box[0] for word in words if (outline := xml.parse_outline(word))]
     from_right = is_right_to_left("".join(texts.text for texts in words.values()))
     return len(stated) == len(words) or sides == sorted(sides, reverse=from_right)
 
@@ -306,30 +304,6 @@ def _marks(element: etree._Element, text: str) -> list[tuple[str, int, int]]:
     style = element.find("{*}TextStyle")
     is_struck = style is not None and style.get("strikethrough") in ("true", "1")
     return [*spans, ("struck", 0, len(text))] if is_struck and text else spans
-
-
-def parse_outline(element: etree._Element) -> Outline | None:
-    """Return the outline of a line or a region."""
-    polygon, baseline = _parse_coords(element.find("{*}Coords")), _parse_coords(element.find("{*}Baseline"))
-    if not polygon:
-        return Outline(bounds(baseline), (), baseline) if len(baseline) >= 2 else None
-    outline = Outline.of_polygon(polygon, baseline)
-    return replace(outline, polygon=()) if _outline_type(element) == "box" else outline
-
-
-def _outline_type(element: etree._Element) -> str:
-    """Return the type that `_add_outlined` writes: "box" or "image" where corners are not a drawn polygon."""
-    return xml.custom_value(element, "outline", "type")
-
-
-def _parse_coords(element: etree._Element | None) -> tuple[Point, ...]:
-    """Return points in an attribute (2013 and later) or in `Point` children (2010)."""
-    if element is None:
-        return ()
-    pairs = [
-        (integer_attribute(point, "x"), integer_attribute(point, "y")) for point in element.iterchildren("{*}Point")
-    ]
-    return parse_points(element.get("points")) or tuple((x, y) for x, y in pairs if x is not None and y is not None)
 
 
 def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, dict[str, int]]:
@@ -429,7 +403,7 @@ def fill_page(tree: XmlTree, texts: Mapping[int, Line], step: ProcessingStep | N
     The former text of a line goes, with the words that it was made of, and the text of a whole region that consisted of
     its lines' is made anew. `step` is added where the version allows.
     """
-    for element, line, box in tree.lines(texts, parse_outline):
+    for element, line, box in tree.lines(texts):
         _fill_line(tree, element, line, box)
     _fill_regions(tree, {index: line.text for index, line in texts.items()})
     if step and texts:

@@ -20,23 +20,21 @@ AddOutlined = Callable[[etree._Element, str, str, int, Outline], etree._Element]
 """Adds a region with this name, id, index and outline to an element."""
 
 
-def parse_tables(page: etree._Element, parse_outline: Callable[[etree._Element], Outline | None]) -> Iterator[Table]:
+def parse_tables(page: etree._Element) -> Iterator[Table]:
     """Yield the tables of a page that say the rows and columns of their cells."""
     for element in page.iter("{*}TableRegion"):
-        cells = [cell for _, cell in parse_cells(element, parse_outline)]
+        cells = [cell for _, cell in parse_cells(element)]
         if cells:
             cells.sort(key=lambda cell: (cell.place.row, cell.place.column))
-            region = xml.parse_region(element, "id", parse_outline)
+            region = xml.parse_region(element, "id")
             yield Table(region.id, region.outline, tuple(cells))
 
 
-def parse_cells(
-    table: etree._Element, parse_outline: Callable[[etree._Element], Outline | None]
-) -> Iterator[tuple[etree._Element, TableCell]]:
+def parse_cells(table: etree._Element) -> Iterator[tuple[etree._Element, TableCell]]:
     """Yield the elements of a table that say their row and column, each with its cell."""
     for child in table.iterchildren("{*}TableCell", "{*}TextRegion"):
         if (place := xml.cell_place(child)) is not None:
-            region, role = xml.parse_region(child, "id", parse_outline), child.find("{*}Roles/{*}TableCellRole")
+            region, role = xml.parse_region(child, "id"), child.find("{*}Roles/{*}TableCellRole")
             is_heading = role is not None and role.get("header") in {"true", "1"}
             is_heading |= xml.custom_value(child, "structure", "type") == HEADING
             yield child, TableCell(region.id, region.outline, CellPlace(*place, is_heading))

@@ -24,7 +24,22 @@ from xml.sax.saxutils import escape, quoteattr
 
 from lxml import etree
 
-from dsocr.document import Box, Item, Line, Note, Outline, Page, Region, Skipped, SkipReason, Table, bounds_of_boxes
+from dsocr.document import (
+    Box,
+    Item,
+    Line,
+    Note,
+    Outline,
+    Page,
+    Point,
+    Region,
+    Skipped,
+    SkipReason,
+    Table,
+    bounds,
+    bounds_of_boxes,
+    parse_points,
+)
 from dsocr.errors import DataError, option, typed
 from dsocr.formats.format import Columns, ImageFinder, SourceFile, WritePage, Written, copy_page_image, read_files
 from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
@@ -46,6 +61,8 @@ _CUSTOM_VALUE = re.compile(r"\s*([^:;]*?)\s*:\s*([^;]*?)\s*(?:;|$)")
 _ESCAPED_SIGN = re.compile(r"\\u([0-9a-f]{4})", re.IGNORECASE)
 _CONFIDENCE = re.compile(r"[01](\.\d{1,19})?", re.ASCII)
 _NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?(?:[eE][-+]?\d)?")
+BOX_ATTRIBUTES = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
+"""Of an element of ALTO."""
 
 
 class LineTexts(NamedTuple):
@@ -384,11 +401,9 @@ def custom_value(element: etree._Element, tag: str, key: str) -> str:
     return next((values[key] for name, values in custom_tags(element) if name == tag and key in values), "")
 
 
-def parse_region(
-    element: etree._Element, id_name: str, parse_outline: Callable[[etree._Element], Outline | None], kind: str = ""
-) -> Region:
+def parse_region(element: etree._Element, id_name: str, kind: str = "") -> Region:
     """Return the region of an element, named by its attribute `id_name`, else by its place in the file."""
-    return Region(element.get(id_name) or f"line {source_line(element)}", usable_outline(element, parse_outline), kind)
+    return Region(element.get(id_name) or f"line {source_line(element)}", parse_outline(element), kind)
 
 
 def page_kind(element: etree._Element) -> str:
@@ -412,14 +427,41 @@ def alto_kind(element: etree._Element, labels: Mapping[str, str]) -> str:
     return next((labels[tag] for tag in (element.get("TAGREFS") or "").split() if labels.get(tag)), "")
 
 
-def usable_outline(
-    element: etree._Element, parse_outline: Callable[[etree._Element], Outline | None]
-) -> Outline | None:
-    """Return an outline; None if its coordinates are no numbers, which costs a line and not its page."""
+def parse_outline(element: etree._Element) -> Outline | None:
+    """Return the outline of a line or a region: its polygon, else its box, else the extent of its baseline.
+
+    None without any, and if coordinates are no numbers, which costs a line and not its page. The type "box" in `custom`
+    says that the corners of PAGE are not a drawn polygon.
+    """
+    left, top, width, height = (integer_attribute(element, name) for name in BOX_ATTRIBUTES)
+    at = integer_attribute(element, "BASELINE")  # before version 4 ALTO has a height, which runs along the whole line
     try:
-        return parse_outline(element)
+        polygon = _parse_points(element, "{*}Coords", "points") or _parse_points(
+            element, "{*}Shape/{*}Polygon", "POINTS"
+        )
+        baseline = _parse_points(element, "{*}Baseline", "points")
+        if at is None:
+            baseline = baseline or parse_points(element.get("BASELINE"))
+        else:
+            baseline = ((left or 0, at), ((left or 0) + (width or 0), at))
     except DataError:
         return None
+    if len(polygon) >= 3:
+        outline = Outline.of_polygon(polygon, baseline)
+        return replace(outline, polygon=()) if custom_value(element, "outline", "type") == "box" else outline
+    if left is not None and top is not None and width is not None and height is not None:
+        return Outline((left, top, left + width, top + height), (), baseline)
+    points = polygon or (baseline if len(baseline) >= 2 else ())
+    return Outline(bounds(points), (), baseline) if points else None
+
+
+def _parse_points(element: etree._Element, path: str, name: str) -> tuple[Point, ...]:
+    """Return the points in an attribute of a child, or in its own `Point` children as PAGE of 2010 has them."""
+    child = element.find(path)
+    if child is None:
+        return ()
+    pairs = [(integer_attribute(point, "x"), integer_attribute(point, "y")) for point in child.iterchildren("{*}Point")]
+    return parse_points(child.get(name)) or tuple((x, y) for x, y in pairs if x is not None and y is not None)
 
 
 def only_page(root: etree._Element) -> etree._Element:

@@ -6,16 +6,14 @@ stay as they are.
 
 import codecs
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html import unescape
 
-from lxml import etree
-
-from dsocr.document import Box, Line, Outline
+from dsocr.document import Box, Line
 from dsocr.errors import DataError
-from dsocr.formats.xml import parse_xml_bytes, quote_attribute, take_id, usable_outline
+from dsocr.formats.xml import parse_outline, parse_xml_bytes, quote_attribute, take_id
 
 _PART = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|[^<]+|"
@@ -135,14 +133,12 @@ class XmlTree:
         """Yield the elements of these names, or all, in the file's order."""
         return self._document.iter(*names)
 
-    def lines(
-        self, texts: Mapping[int, Line], parse_outline: Callable[[etree._Element], Outline | None]
-    ) -> Iterator[tuple[Element, Line, Box | None]]:
+    def lines(self, texts: Mapping[int, Line]) -> Iterator[tuple[Element, Line, Box | None]]:
         """Yield the lines to fill in with their `texts` and boxes: those in the file, else the known ones."""
         elements = zip(list(self.iter("TextLine")), self.parsed.iter("{*}TextLine"), strict=True)
         for index, (element, parsed) in enumerate(elements):
             if line := texts.get(index):
-                outline = usable_outline(parsed, parse_outline) or line.outline
+                outline = parse_outline(parsed) or line.outline
                 yield element, line, outline.box if outline else None
 
     def parents(self) -> dict[Element, Element]:

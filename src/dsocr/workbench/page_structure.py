@@ -11,9 +11,7 @@ from lxml import etree
 
 from dsocr.document import CellPlace, Outline, Table, bounds_of_boxes, format_points
 from dsocr.formats.alto import box_attributes, parse_alto
-from dsocr.formats.alto import parse_outline as parse_alto_outline
 from dsocr.formats.page import REGION_TYPES, parse_page
-from dsocr.formats.page import parse_outline as parse_page_outline
 from dsocr.formats.table_regions import HEADING, TABLE_ID, parse_cells
 from dsocr.formats.xml import (
     UNGROUPED_BLOCK,
@@ -51,8 +49,7 @@ def read_regions(raw: bytes) -> list[tuple[StoredRegion, tuple[int, ...]]]:
     regions = []
     for element, container in enumerate(page.iter(*(f"{{*}}{name}" for name in _CONTAINERS))):
         id_ = container.get("ID" if is_alto else "id") or ""
-        parse = parse_alto_outline if is_alto else parse_page_outline
-        outline = parse_region(container, "ID" if is_alto else "id", parse).outline
+        outline = parse_region(container, "ID" if is_alto else "id").outline
         table, cell = cells.get(container, ("", None))
         is_lost = cell is None and etree.QName(container).localname == "TableCell"
         if outline is None or id_ == UNGROUPED_BLOCK or is_lost:
@@ -71,7 +68,7 @@ def _read_cells(page: etree._Element) -> dict[etree._Element, tuple[str, CellPla
         id_ = table.get("id") or ""
         id_ = id_ if id_ and id_ not in taken else f"{TABLE_ID}_{number}"
         taken.add(id_)
-        cells = dict(parse_cells(table, parse_page_outline))
+        cells = dict(parse_cells(table))
         if cells and is_editable(list(cells.values())):
             places |= {child: (id_, cell.place) for child, cell in cells.items()}
     return places
