@@ -197,11 +197,6 @@ def assign_groups(
     random.Random(seed).shuffle(order)  # noqa: S311 - not a secret
     for group in order:
         bins.put(group, sizes[group], min(bins.targets, key=lambda label: bins.filled[label] / bins.targets[label]))
-    for label in bins.targets:  # an empty split gets a smallest group of the split with most groups
-        richest = max(bins.targets, key=bins.count)
-        if not bins.filled[label] and bins.count(richest) > (0 if fixed_sizes.get(richest) else 1):
-            size = min(bins.groups[richest])
-            bins.put(bins.take(size, richest), size, label)
     while move := max((move for move in bins.moves() if move[0] > 1e-9), default=None):
         _, source, target, size, back = move
         group = bins.take(size, source)

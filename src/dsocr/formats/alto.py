@@ -38,7 +38,7 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
     image = root.findtext("{*}Description/{*}sourceImageInformation/{*}fileName", "").strip()
     blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != xml.UNGROUPED_BLOCK]
     labels = xml.tag_labels(root)
-    regions = {block: xml.parse_region(block, "ID", xml.alto_kind(block, labels)) for block in blocks}
+    regions = {block: xml.parse_region(block, labels) for block in blocks}
     ranks = _reading_order(page)
     lines = [
         Line(
@@ -48,7 +48,7 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
             region=regions.get(cast("etree._Element", line.getparent())),
             index=index,
             id=line.get("ID") or "",
-            kind=xml.alto_kind(line, labels),
+            kind=xml.parse_kind(line, labels),
         )
         for index, line in sorted(enumerate(page.iter("{*}TextLine")), key=lambda item: _rank(item[1], ranks))
     ]

@@ -93,7 +93,7 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
             line.get("id") or "",
             struck=parsed[line].spans("struck"),
             alignment=_parse_alignment(line),
-            kind=xml.page_kind(line),
+            kind=xml.parse_kind(line, {}),
             unclear=parsed[line].spans("unclear"),
             untranscribed=parsed[line].texts.fault,
         )
@@ -110,7 +110,7 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
             texts.text,
             f"{where}:{xml.source_line(region)}",
             xml.parse_outline(region),
-            _parse_region(region),
+            xml.parse_region(region, {}),
             untranscribed=texts.fault,
         )
         for region, texts in of_regions
@@ -154,11 +154,7 @@ def _regions_in_order(
     regions = dict.fromkeys(cast("etree._Element", line.getparent()) for line in page.iter("{*}TextLine"))
     for region in sorted(regions, key=lambda region: _rank(region, ranks)):
         lines = sorted(region.iterchildren("{*}TextLine"), key=lambda line: _own_rank(line, ranks))
-        yield None if region is page else _parse_region(region), lines
-
-
-def _parse_region(element: etree._Element) -> Region:
-    return xml.parse_region(element, "id", xml.page_kind(element))
+        yield None if region is page else xml.parse_region(region, {}), lines
 
 
 def _region_refs(group: etree._Element) -> Iterator[str]:

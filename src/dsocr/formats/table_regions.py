@@ -26,7 +26,7 @@ def parse_tables(page: etree._Element) -> Iterator[Table]:
         cells = [cell for _, cell in parse_cells(element)]
         if cells:
             cells.sort(key=lambda cell: (cell.place.row, cell.place.column))
-            region = xml.parse_region(element, "id")
+            region = xml.parse_region(element, {})
             yield Table(region.id, region.outline, tuple(cells))
 
 
@@ -34,7 +34,7 @@ def parse_cells(table: etree._Element) -> Iterator[tuple[etree._Element, TableCe
     """Yield the elements of a table that say their row and column, each with its cell."""
     for child in table.iterchildren("{*}TableCell", "{*}TextRegion"):
         if (place := xml.cell_place(child)) is not None:
-            region, role = xml.parse_region(child, "id"), child.find("{*}Roles/{*}TableCellRole")
+            region, role = xml.parse_region(child, {}), child.find("{*}Roles/{*}TableCellRole")
             is_heading = role is not None and role.get("header") in {"true", "1"}
             is_heading |= xml.custom_value(child, "structure", "type") == HEADING
             yield child, TableCell(region.id, region.outline, CellPlace(*place, is_heading))

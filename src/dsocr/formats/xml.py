@@ -401,30 +401,27 @@ def custom_value(element: etree._Element, tag: str, key: str) -> str:
     return next((values[key] for name, values in custom_tags(element) if name == tag and key in values), "")
 
 
-def parse_region(element: etree._Element, id_name: str, kind: str = "") -> Region:
-    """Return the region of an element, named by its attribute `id_name`, else by its place in the file."""
-    return Region(element.get(id_name) or f"line {source_line(element)}", parse_outline(element), kind)
+def parse_region(element: etree._Element, labels: Mapping[str, str]) -> Region:
+    """Return the region of an element, named by its id, else by its place in the file; see `parse_kind`."""
+    id_ = element.get("id") or element.get("ID") or f"line {source_line(element)}"
+    return Region(id_, parse_outline(element), parse_kind(element, labels))
 
 
-def page_kind(element: etree._Element) -> str:
-    """Return the type of a region or a line of PAGE: its own attribute, else the one in `custom`."""
-    kind = element.get("type") or custom_value(element, "structure", "type")
-    return _ESCAPED_SIGN.sub(lambda match: chr(int(match[1], 16)), kind)
+def parse_kind(element: etree._Element, labels: Mapping[str, str]) -> str:
+    """Return the type of a region or a line: its attribute, the one in `custom`, or the first of its tags' labels."""
+    if kind := element.get("type") or custom_value(element, "structure", "type"):
+        return _ESCAPED_SIGN.sub(lambda match: chr(int(match[1], 16)), kind)
+    return next((labels[tag] for tag in (element.get("TAGREFS") or "").split() if labels.get(tag)), "")
 
 
 def custom_kind(kind: str) -> str:
-    """Return the tag for `custom` that `page_kind` reads; signs that end it are written as Transkribus does."""
+    """Return the tag for `custom` that `parse_kind` reads; signs that end it are written as Transkribus does."""
     return "structure {type:" + re.sub(r"[{};\\]", lambda match: f"\\u{ord(match[0]):04x}", kind) + ";}"
 
 
 def tag_labels(root: etree._Element) -> dict[str, str]:
     """Return the labels of an ALTO document's tags by their ids."""
     return {tag.get("ID", ""): (tag.get("LABEL") or "").strip() for tag in root.iterfind("{*}Tags/{*}*")}
-
-
-def alto_kind(element: etree._Element, labels: Mapping[str, str]) -> str:
-    """Return the type of a region or a line of ALTO: the label of its first tag that has one."""
-    return next((labels[tag] for tag in (element.get("TAGREFS") or "").split() if labels.get(tag)), "")
 
 
 def parse_outline(element: etree._Element) -> Outline | None:

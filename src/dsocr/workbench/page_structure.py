@@ -15,10 +15,8 @@ from dsocr.formats.page import REGION_TYPES, parse_page
 from dsocr.formats.table_regions import HEADING, TABLE_ID, parse_cells
 from dsocr.formats.xml import (
     UNGROUPED_BLOCK,
-    alto_kind,
     custom_kind,
     only_page,
-    page_kind,
     parse_region,
     parse_xml_bytes,
     tag_labels,
@@ -41,22 +39,18 @@ def read_regions(raw: bytes) -> list[tuple[StoredRegion, tuple[int, ...]]]:
     that cannot be shown as a grid.
     """
     root = parse_xml_bytes(raw)
-    page = only_page(root)
-    is_alto = etree.QName(root).localname == "alto"
-    labels = tag_labels(root)
+    page, labels = only_page(root), tag_labels(root)
     places = {line: place for place, line in enumerate(page.iter("{*}TextLine"))}
-    cells = {} if is_alto else _read_cells(page)
+    cells = _read_cells(page)
     regions = []
     for element, container in enumerate(page.iter(*(f"{{*}}{name}" for name in _CONTAINERS))):
-        id_ = container.get("ID" if is_alto else "id") or ""
-        outline = parse_region(container, "ID" if is_alto else "id").outline
+        id_, region = container.get("id") or container.get("ID") or "", parse_region(container, labels)
         table, cell = cells.get(container, ("", None))
         is_lost = cell is None and etree.QName(container).localname == "TableCell"
-        if outline is None or id_ == UNGROUPED_BLOCK or is_lost:
+        if region.outline is None or id_ == UNGROUPED_BLOCK or is_lost:
             continue
-        kind = alto_kind(container, labels) if is_alto else page_kind(container)
         lines = tuple(places[line] for line in container.iterchildren("{*}TextLine"))
-        regions.append((StoredRegion(0, 0, outline, kind, id_, element, table=table, cell=cell), lines))
+        regions.append((StoredRegion(0, 0, region.outline, region.kind, id_, element, table=table, cell=cell), lines))
     return regions
 
 
