@@ -29,7 +29,7 @@ from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.models.token_batches import collate, decode, drop_ignored_positions, normalize_pixels
 from dsocr.training.feature_cache import cache_features
-from dsocr.training.readers import fresh_adapter, make_sampler
+from dsocr.training.readers import make_sampler, make_trainable
 from dsocr.training.samples import EncodedSamples, Setup
 from runner import COPISTE, Table, Times, in_turns, make_parser, parse, record, require_copiste
 
@@ -121,7 +121,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     base = load_base("nano")
     base.network.set_experts_implementation(recipe.experts)
     encoder = base.processor(None, "free_ocr")
-    model = fresh_adapter(base.network, config, revision=None)
+    model = make_trainable(base.network, config, revision=None)
     samples = EncodedSamples(lines, encoder, seed=config.seed)
     started = time.process_time()
     setup = Setup(model, encoder, samples, torch.device("cpu"), torch.float32)

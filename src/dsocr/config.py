@@ -94,11 +94,13 @@ def _reason(error: yaml.YAMLError) -> str:
     return getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
 
 
-def problems_in(error: ValidationError, keys: Sequence[str] = ()) -> list[str]:
+def problems_in(error: ValidationError | OSError, keys: Sequence[str] = ()) -> list[str]:
     """Describe each problem that pydantic found, e.g. `adapter.alhpa: unknown key; did you mean 'alpha'?`.
 
     `keys` are the known dotted keys, for suggestions.
     """
+    if isinstance(error, OSError):
+        return [f"cannot be read: {error}"]
     problems = []
     for problem in error.errors():
         name = ".".join(map(str, problem["loc"]))

@@ -138,33 +138,26 @@ class Plot:
     paint: "Callable[[Axes], None]"
     size: tuple[float, float] = (5.0, 2.3)
 
-    def svg(self, *, standalone: bool = False) -> Markup:
-        """Draw it as SVG: for a page, whose style has its colours in light and dark, or as a file of its own."""
-        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        svg = self._draw(format="svg", metadata=metadata, transparent=True).decode("utf-8")
-        head, _, content = svg[svg.index("<svg") :].partition(">")
+    def svg(self) -> Markup:
+        """Draw it as SVG for a page, whose style has its colours in light and dark."""
+        head, _, content = self._draw().decode("utf-8").partition("<svg")[2].partition(">")
         box = head[head.index("viewBox=") :].split('"')[1]
-        namespaces = ' xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"' * standalone
-        if not standalone:
-            content = re.sub("#[0-9a-f]{6}", lambda match: _VARIABLES.get(match[0], match[0]), content)
-            content = re.sub(r"<style.*?</style>", "", content.replace("xlink:href", "href"), count=1, flags=re.DOTALL)
-        opening = f'<svg{namespaces} viewBox="{box}" role="img" aria-label="{escape(printable(self.title))}">'
+        content = re.sub("#[0-9a-f]{6}", lambda match: _VARIABLES.get(match[0], match[0]), content)
+        content = re.sub(r"<style.*?</style>", "", content.replace("xlink:href", "href"), count=1, flags=re.DOTALL)
+        opening = f'<svg viewBox="{box}" role="img" aria-label="{escape(printable(self.title))}">'
         return Markup(opening + content)  # noqa: S704 matplotlib escapes its texts
 
-    def png(self) -> bytes:
-        """Draw it as PNG."""
-        return self._draw(format="png", dpi=160, facecolor="white")
-
-    def _draw(self, **options: Any) -> bytes:
+    def _draw(self) -> bytes:
         import matplotlib as mpl
         from matplotlib.figure import Figure
 
         with mpl.rc_context(_RC), warnings.catch_warnings():
-            # matplotlib's font lacks some scripts; an SVG is shown in the reader's fonts, and a PNG shows a box.
+            # matplotlib's font lacks some scripts; the SVG is shown in the reader's fonts.
             warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
             figure, file = Figure(figsize=self.size), io.BytesIO()
             self.paint(figure.subplots())
-            figure.savefig(file, **options)
+            metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+            figure.savefig(file, format="svg", metadata=metadata, transparent=True)
         return file.getvalue()
 
 

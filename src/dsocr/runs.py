@@ -404,9 +404,10 @@ def read_provenance(run: RunFolder) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValidationError) as error:
-        problem = "; ".join(problems_in(error)) if isinstance(error, ValidationError) else str(error)
         hint = "restore it from a backup, or delete it: the run then has no known origin"
-        raise RunError(problem, code="provenance-unreadable", where=run.provenance, hint=hint) from error
+        raise RunError(
+            "; ".join(problems_in(error)), code="provenance-unreadable", where=run.provenance, hint=hint
+        ) from error
     return content
 
 

@@ -135,7 +135,7 @@ def test_an_adapter_that_does_not_match_is_an_error(damage: Damage, code: str, s
         load_adapter(load_base("nano").network, tmp_path)
 
 
-def test_a_fresh_adapter_changes_nothing_and_alone_has_gradients() -> None:
+def test_a_make_trainable_changes_nothing_and_alone_has_gradients() -> None:
     model = fresh("decoder+vision")
     names = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert names

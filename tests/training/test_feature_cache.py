@@ -21,7 +21,7 @@ from dsocr.models.token_batches import collate, decode, drop_ignored_positions, 
 from dsocr.models.token_family import CanvasEncoded
 from dsocr.runs import RunFolder
 from dsocr.training.feature_cache import cache_features, vision_features
-from dsocr.training.readers import fresh_adapter, make_trainer
+from dsocr.training.readers import make_trainable, make_trainer
 from dsocr.training.samples import EncodedSamples, Setup
 from dsocr.training.trainer import Trainer
 from tests.making_models import deepseek_processor, write_first, write_second
@@ -155,7 +155,7 @@ class Cached:
         self.processor = deepseek_processor(base, config.input.resolution, config.input.prompt)
         augmentation = config.training.augmentation
         self.samples: Any = EncodedSamples(lines, self.processor, augmentation=augmentation, seed=config.seed)
-        model = fresh_adapter(base.network, config, revision=None)
+        model = make_trainable(base.network, config, revision=None)
         setup = Setup(model, self.processor, self.samples, torch.device("cpu"), torch.float32)
         with reporting_to(Heard(on_stage=lambda *stage: self.stages.append(stage))):
             self.is_cached = cache_features(config, setup, None, folder / "features")

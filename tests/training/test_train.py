@@ -21,7 +21,7 @@ from dsocr.models.base_folder import find_base
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.training.distributed import limit_threads
-from dsocr.training.readers import fresh_adapter, make_optimizer
+from dsocr.training.readers import make_optimizer, make_trainable
 from dsocr.training.recipe import run_job
 from tests.raising import raises_code
 from tests.training.running import train
@@ -156,7 +156,7 @@ def test_checkpointing_leaves_frozen_vision_towers_out_of_the_backward_pass(
     scope: str, reached: bool, small_config: RunConfig
 ) -> None:
     config = changed(small_config, adapter={"target_modules": scope}, training={"gradient_checkpointing": True})
-    model = fresh_adapter(load_base(config.base).network, config, revision=None).train()
+    model = make_trainable(load_base(config.base).network, config, revision=None).train()
     features = model.get_image_features(torch.zeros(1, 3, 256, 256)).pooler_output[0]
     assert features.requires_grad is reached
 
@@ -164,7 +164,7 @@ def test_checkpointing_leaves_frozen_vision_towers_out_of_the_backward_pass(
 def test_the_vision_towers_can_learn_at_a_rate_of_their_own(small_config: RunConfig) -> None:
     adapter, training = {"target_modules": "decoder+vision"}, {"vision_learning_rate": 1e-9}
     config = changed(small_config, adapter=adapter, training=training)
-    model = fresh_adapter(load_base(config.base).network, config, revision=None)
+    model = make_trainable(load_base(config.base).network, config, revision=None)
     rates = {
         id(weight): group["lr"]
         for group in make_optimizer(model, config.training).param_groups

@@ -449,8 +449,7 @@ class SuspectLine:
 class Audit:
     """All lines of a dataset, the most suspicious first.
 
-    `wrong` has the judgements by the place of the line, `corrections` the corrected texts by its id. `shown` is the
-    number of lines on the page.
+    `wrong` has judgements by a line's place, `corrections` its texts by its id; `shown` lines are on the page.
     """
 
     name: str

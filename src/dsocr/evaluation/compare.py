@@ -391,8 +391,7 @@ def compare(
 def compare_rates(readings: Mapping[str, Sequence[LineScore]], measures: Sequence[Measure]) -> list[ComparedRate]:
     """Compare readings of the same lines, in the same order: each measure of all lines, then by writers' status.
 
-    CER and WER are also counted under each text normalisation that changes the lines. New writers have intervals and
-    tests from five of them on.
+    CER and WER are also counted under each normalisation that changes the lines; new writers are tested from five on.
     """
     lines = next(iter(readings.values()))
     clusters = clusters_of(lines)

@@ -175,12 +175,7 @@ def _describe(counts: LineCounts, base: LineCounts | None) -> dict[str, Any]:
     return counts.to_dict() | ({"base": base.to_dict()} if base else {})
 
 
-def score_layouts(
-    samples: Sequence[Sample],
-    detector: Any,
-    base: Any = None,
-    progress: ProgressCallback | None = None,
-) -> list[PageLines]:
+def score_layouts(samples: Sequence[Sample], detector: Any, base: Any, progress: ProgressCallback) -> list[PageLines]:
     """Find the lines of samples with a network, and with another one. Raises DataError for a page without a layout."""
     from dsocr.layout.text_detector import detect_text
 
@@ -194,8 +189,7 @@ def score_layouts(
         base_counts = None if others is None else count_lines(drawn, others)
         document = sample.document or sample.page or sample.id
         pages.append(PageLines(sample.id, document, count_lines(drawn, detected), base_counts))
-        if progress is not None:
-            progress(number + 1, len(samples))
+        progress(number + 1, len(samples))
     return pages
 
 

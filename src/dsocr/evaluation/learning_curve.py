@@ -79,15 +79,11 @@ class Forecast:
     def expect(self, samples: int) -> ExpectedRate:
         """Return the CER to expect from a run on this many lines."""
         clusters = self.clusters
-
-        def sums(values: Sequence[int]) -> Floats:
-            return clusters.sums(np.array(values, dtype=np.float64))
-
         sizes = np.log([point.samples for point in self.points])
         offsets = sizes - sizes.mean()
         weights = 1 / sizes.size + (np.log(samples) - sizes.mean()) * offsets / (offsets @ offsets)
-        errors = np.stack([sums([line.errors for line in point.scored]) for point in self.points])
-        lengths = sums([line.length for line in self.points[0].scored])
+        errors = np.stack([clusters.sums([line.errors for line in point.scored]) for point in self.points])
+        lengths = clusters.sums([line.length for line in self.points[0].scored])
         without = weights @ _log_rates(errors.sum(axis=1, keepdims=True) - errors, lengths.sum() - lengths)
         others = max(clusters.count - 1, 1)
         of_lines = others / (others + 1) * float(((without - without.mean()) ** 2).sum())

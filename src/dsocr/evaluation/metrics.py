@@ -67,9 +67,8 @@ def pool(rates: Iterable[ErrorRate]) -> ErrorRate:
 def cer(references: str | Sequence[str], predictions: str | Sequence[str]) -> float:
     """Return the character error rate, pooled over all pairs, as a fraction.
 
-    Takes two strings or two sequences of equal length. Spaces count, and so do case and punctuation. The result can
-    exceed 1, and is infinite if all references are empty and a prediction is not. Raises DataError for different
-    lengths or no pairs.
+    Takes two strings or two sequences of equal length, else raises DataError. Spaces, case and punctuation count. The
+    result can exceed 1, and is infinite if all references are empty and a prediction is not.
     """
     return _pooled_rate(character_errors, references, predictions)
 
@@ -117,8 +116,7 @@ _NON_ALPHANUMERIC = re.compile(r"[^\w\s]|_")
 def separate_punctuation(text: str) -> str:
     """Put spaces around every character that is not a letter, mark or number, so that it counts as a word.
 
-    Categories are Unicode's, so a combining accent stays with its letter in every script; `как-то` becomes three
-    words. Line breaks are kept.
+    A combining accent stays with its letter in every script; `как-то` becomes three words. Line breaks are kept.
     """
     return _NON_ALPHANUMERIC.sub(
         lambda match: match[0] if unicodedata.category(match[0])[0] == "M" else f" {match[0]} ", text

@@ -55,8 +55,7 @@ def flexible_character_errors(reference: str, prediction: str) -> ErrorRate:
 
     The flexible character accuracy is 1 - rate. The longest lines of the reference are matched first, each with the
     line or part of a line that has the least penalty; the rests of both are matched in turn, and the last rests are
-    missing or extra. Of 768 weightings of the penalty the one with the fewest errors counts. Line breaks are not
-    counted as characters.
+    missing or extra. Of 768 weightings of the penalty the one with the fewest errors counts. Line breaks do not.
     """
     written, read = (
         tuple(sorted((line for line in map(comparable, text.splitlines()) if line), key=len, reverse=True))
@@ -83,8 +82,7 @@ def flexible_character_errors(reference: str, prediction: str) -> ErrorRate:
 class _Match:
     """The parts (start, end) of two lines that were matched.
 
-    `errors` are the edits between them, `not_right` those of them that are not insertions; in the `cost` a substitution
-    counts twice.
+    `errors` are the edits between them, `not_right` those but insertions; in the `cost` a substitution counts twice.
     """
 
     written: tuple[int, int]

@@ -282,8 +282,6 @@ def read_predictions(path: Path, columns: Mapping[str, str] | None = None) -> Pr
     `columns` names a table's columns for `id` and `text` if they are not usual ones. Texts are decoded as within
     `text_encoding`. Raises DataError for an unreadable file or one without predictions.
     """
-    if not path.exists():
-        raise DataError("no such file or folder", code="input-missing", where=path)
     is_table = path.suffix.lower() in _TABLE_SUFFIXES and path.is_file()
     if columns and not is_table:
         raise DataError("columns can only be named for a table", code="not-a-table", where=path)
@@ -382,8 +380,7 @@ def match(
 ) -> MatchedPredictions:
     """Match predictions with samples, and apply the dataset's text policy to them.
 
-    Raises DataError if a sample has no prediction, unless `missing` is "empty"; if it has two different ones; and if
-    nothing matches.
+    Raises DataError if nothing matches, or a sample has none (unless `missing` is "empty") or two different ones.
     """
     pairs, how = (_match_by_position if file.has_positions else _match_by_name)(file, samples)
     by_sample: dict[str, FoundPrediction] = {}

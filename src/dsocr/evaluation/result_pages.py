@@ -29,7 +29,7 @@ from dsocr.runs import to_json
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
+PAGE, NUMBERS, CHANGES = "comparison.html", "comparison.json", "changes.jsonl"
 PAGE_SUFFIX = ".html"
 MOST_PICTURES = 12 * 2**20
 """Bytes of all images together."""
@@ -280,7 +280,7 @@ def require_free_comparison(out: Path, *, overwrite: bool) -> None:
     """Raise DataError if writing a comparison to `out`, a page or a folder, would destroy something else."""
 
     def files(folder: Path) -> list[str] | None:
-        return [PAGE, NUMBERS, CHANGES, PLOT] if (folder / NUMBERS).is_file() else None
+        return [PAGE, NUMBERS, CHANGES] if (folder / NUMBERS).is_file() else None
 
     is_page = out.suffix.lower() == PAGE_SUFFIX
     require_free_output(out, "comparison", None if is_page else files, overwrite=overwrite)
@@ -289,7 +289,7 @@ def require_free_comparison(out: Path, *, overwrite: bool) -> None:
 def write_comparison(comparison: Comparison, out: Path, progress: Progress = None) -> Path:
     """Write the page, alone if `out` ends in .html, else in a folder; return it.
 
-    The folder has `comparison.html` and `.json`, `writers.svg`, and in `changes.jsonl` every line that changed.
+    The folder has `comparison.html` and `.json`, and in `changes.jsonl` every line that changed.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     page = render_comparison_page(comparison, progress)
@@ -304,9 +304,6 @@ def write_comparison(comparison: Comparison, out: Path, progress: Progress = Non
                 systems = {"first": difference.first.name, "second": difference.second.name}
                 for change in (*difference.improved, *difference.worsened):
                     file.write(json.dumps({"systems": systems, **change.to_dict()}, ensure_ascii=False) + "\n")
-        if comparison.groups:
-            names = [system.name for system in comparison.systems]
-            write_file(folder / PLOT, writers_plot(names, comparison.groups, comparison.unit).svg(standalone=True))
     return out / PAGE
 
 

@@ -106,8 +106,7 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the folder and the result in JSON's types."""
-        reached = {} if self.result is None else {**asdict(self.result), "run": str(self.path)}
-        return {"run": str(self.path), **reached}
+        return {**({} if self.result is None else asdict(self.result)), "run": str(self.path)}
 
     def __fspath__(self) -> str:
         return str(self.path)

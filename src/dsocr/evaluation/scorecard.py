@@ -285,8 +285,7 @@ class Scorecard:
     `by_text` has lines whose text was trained on ("seen") and the others ("new"), empty if all are of one kind.
     `averages` and `characters` are by model, `profiles` by name and model, `groups` by kind. `worst` are the lines with
     the most errors of the adapter (else the base). `dataset` has the hash of each split. `uncertainty` says in
-    sentences how far to trust the CER, `notes` the peculiarities of this evaluation. `folder` has the files that
-    `evaluate` wrote.
+    sentences how far to trust the CER, `notes` what is peculiar. `folder` has the files that `evaluate` wrote.
 
     `print(card)` shows the table; notebooks show a short one.
     """

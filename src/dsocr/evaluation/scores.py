@@ -28,8 +28,6 @@ from dsocr.inference.confidence import Prediction
 from dsocr.io.work import writing_file
 from dsocr.text import comparable, is_blank
 
-MODELS = ("base", "adapter")
-
 MODEL_LABELS = {"base": "base", "adapter": "trained"}
 """Names of the models in tables, since some families train all weights and have no adapter."""
 
@@ -247,8 +245,7 @@ def writer_statuses(
 ) -> dict[str | None, WriterStatus]:
     """Return the status of each writer, given the writer of every training sample.
 
-    If some training samples do not name a writer, a writer who is not named there may still have been seen, so nobody
-    is "new".
+    If some training samples name no writer, a writer who is not named there may have been seen: nobody is "new".
     """
     seen = set(training_writers)
     other: WriterStatus = "unknown" if None in seen else "new"
@@ -339,7 +336,7 @@ def load_lines(path: Path) -> dict[str, list[LineScore]]:
             values = json.loads(row)
             model = values.pop("model")
             line = _LINE.validate_python(values)
-            if model not in MODELS or line.id in lines.get(model, {}):
+            if model not in MODEL_LABELS or line.id in lines.get(model, {}):
                 raise ValueError(f"unknown model or duplicate line: {model}, {line.id}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             problem = "not a scored line that this version can read, or a duplicate"

@@ -13,8 +13,7 @@ rather than single lines. Intervals are computed without random draws:
 Lines of a cross-validation were read by several models, and all writers of a fold share the chance of one training. By
 how much more the folds differ than their writers explain is added to the variance.
 
-`benchmarks/intervals.py` measures the coverage of these intervals; percentile bootstraps cover too little with fewer
-than about fifty writers.
+`benchmarks/intervals.py` measures their coverage; percentile bootstraps cover too little below about fifty writers.
 """
 
 import math
@@ -61,7 +60,7 @@ class Clusters:
         """Number of clusters."""
         return int(self.of_line.max()) + 1 if self.of_line.size else 0
 
-    def sums(self, values: Floats) -> Floats:
+    def sums(self, values: Floats | Sequence[float]) -> Floats:
         """Sum values of lines within each cluster."""
         return np.bincount(self.of_line, weights=values, minlength=self.count).astype(np.float64)
 
@@ -181,9 +180,7 @@ def jackknife(part: Floats, whole: Floats, scale: Callable[[Any, Any], Any]) -> 
     The degrees of freedom are (sum of v)^2 / (sum of v^2), where v is a cluster's contribution to the variance: the
     number of clusters if all contribute the same, near 1 if one makes the whole spread.
     """
-    kept = np.ones(len(part), bool)
-    if (whole >= whole.sum()).any():  # the only cluster with text cannot be left out
-        kept = whole < whole.sum()
+    kept = whole < whole.sum()  # the only cluster with text cannot be left out
     without = scale(part.sum() - part[kept], whole.sum() - whole[kept])
     contributions = (without - without.mean()) ** 2
     if contributions.sum() <= 1e-24 * max(1.0, float(without.mean() ** 2)):  # rounding errors

@@ -131,8 +131,7 @@ def _left_places(aligned: Sequence[AlignedLine], length: int) -> Indices:
 def _align(fits: Sequence[LineFit], text: Text) -> list[AlignedLine]:
     """Align lines and text in one order: at first around where the readings are, then between the lines that are sure.
 
-    What divides right from wrong is measured on the page: the middle between the scores of the lines that are sure and
-    those of parts at random.
+    What divides right from wrong is measured on the page: the middle between the scores of sure lines and random parts.
     """
     random = _random_score(fits, text)
     sequence = _Sequence(fits, text, 0.6 * random)

@@ -5,7 +5,6 @@ the validation split corrects them. Only the chosen token's probability is kept,
 softmax: `sigmoid(slope * logit(p) + offset)`, which for two classes is temperature (1 / slope) and bias (Platt 1999).
 """
 
-import json
 import math
 import re
 from bisect import bisect_left, bisect_right
@@ -84,15 +83,12 @@ class Calibration:
         """Load the calibration of an adapter; the default if it has none."""
         path = adapter / CALIBRATION
         try:
-            return TypeAdapter(cls).validate_python(json.loads(path.read_text(encoding="utf-8")))
+            return TypeAdapter(cls).validate_json(path.read_bytes())
         except FileNotFoundError:
             return cls()
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            message = f"Cannot read calibration: {error}"
-            raise RunError(message, code="calibration-unreadable", where=path, hint=_FIT_AGAIN) from error
-        except ValidationError as error:
-            problems = "; ".join(problems_in(error, list(asdict(cls()))))
-            raise RunError(problems, code="calibration-unreadable", where=path, hint=_FIT_AGAIN) from error
+        except (OSError, ValidationError) as error:
+            problem = "; ".join(problems_in(error, list(asdict(cls()))))
+            raise RunError(problem, code="calibration-unreadable", where=path, hint=_FIT_AGAIN) from error
 
     def save(self, adapter: Path) -> None:
         """Save the calibration in an adapter's folder."""

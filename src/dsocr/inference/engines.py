@@ -9,7 +9,6 @@ between its processes as pickles in memory; no pickled file is written or read.
 """
 
 import base64
-import io
 import json
 import logging
 import math
@@ -31,6 +30,7 @@ from PIL import Image
 
 from dsocr import __version__, errors
 from dsocr.errors import ConfigError, DsocrError, RunError, command, first_few, not_installed, option
+from dsocr.images import encode_image
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.inference.inputs import InputPage, PagePreparer
 from dsocr.inference.pages import ImageReader, Rows, read_locally
@@ -120,9 +120,7 @@ class RemoteReader:
         return read.rescore(scored.rewrite(self._policy.apply(scored.text)), self._calibration)
 
     def _request(self, image: Image.Image) -> bytes:
-        file = io.BytesIO()
-        image.save(file, "PNG")
-        url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+        url = "data:image/png;base64," + base64.b64encode(encode_image(image, "PNG").content).decode()
         messages = self._instructions.messages()
         for part in messages[-1]["content"]:
             if part["type"] == "image":
@@ -346,7 +344,11 @@ class Cluster:
                 yield rows_of(json.loads(answer["answer"]))
 
 
-def choose_engine(engine: str | None, model: str) -> RemoteEngine | Cluster | None:
+Engine = RemoteEngine | Cluster | None
+"""Where a model runs; None for this process."""
+
+
+def choose_engine(engine: str | None, model: str) -> Engine:
     """Return the Ray cluster of `ray` or `ray:ACTORS`, or the server at an address, which calls the model by this name.
 
     None for this process. Raises ConfigError for anything else.

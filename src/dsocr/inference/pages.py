@@ -173,8 +173,7 @@ def read_locally(
 ) -> Generator[Rows]:
     """Yield the results of each group of pages, in order.
 
-    `open_reader` is called when there is something to read. A page that cannot be read is reported with the reason;
-    with `strict` it is an error.
+    `open_reader` is called when there is something to read. An unreadable page has the reason; `strict` raises it.
     """
     opened_reader = cache(open_reader)
     for group in groups:

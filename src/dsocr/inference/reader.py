@@ -63,11 +63,8 @@ class LocalReader:
         faster but cannot be switched off.
         """
         folder, device = run.adapter, choose_device()
-        base, settings, is_whole = (
-            base or Base.of_adapter(folder),
-            ReadingSettings.load(folder),
-            is_whole_network(folder),
-        )
+        base, settings = base or Base.of_adapter(folder), ReadingSettings.load(folder)
+        is_whole = is_whole_network(folder)
         is_trained_whole = base.family.trains == "all" if run.is_base else is_whole
         loaded = load_base(base, dtype=choose_dtype(precision, device, whole=is_trained_whole), device=device)
         network = loaded.network if is_whole else load_adapter(loaded.network, folder)

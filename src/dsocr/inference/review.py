@@ -45,8 +45,7 @@ def checking_curve(lines: Sequence[tuple[float, int]]) -> list[CheckedShare]:
 def estimated_checking_curve(lines: Iterable[tuple[float | None, int]]) -> list[CheckedShare]:
     """Estimate the curve from each line's confidence and the length of its text, without ground truth.
 
-    A line with a confidence of 90 % is assumed to have an error in every tenth character; unknown confidences are
-    ignored.
+    A confidence of 90 % is taken as an error in every tenth character; unknown confidences are ignored.
     """
     return checking_curve(
         [(0.0, 0) if confidence is None else ((1 - confidence) * length, length) for confidence, length in lines]

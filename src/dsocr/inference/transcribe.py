@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from dsocr.formats.registers import REGISTERS
 from dsocr.formats.xml import preferred_layer
 from dsocr.images import eight_bit, open_image
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
-from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader, choose_engine
+from dsocr.inference.engines import Cluster, Engine, RemoteEngine, RemoteReader, choose_engine
 from dsocr.inference.inputs import (
     FoundPages,
     InputPage,
@@ -329,7 +329,11 @@ def transcribe(
     settings = ReadingSettings.load(folder.adapter) if is_remote else require_readable_adapter(folder.adapter)
     most = settings.lines_per_region if unit in (None, settings.unit) else None
     shown = unit or settings.unit
-    with_tables = _finds_tables(tables, shown, {*formats, out.suffix.lower().lstrip(".")})
+    asked = {*formats, out.suffix.lower().lstrip(".")}
+    with_tables = bool(asked & set(REGISTERS)) if tables is None else tables
+    if with_tables and shown != "line":
+        hint = f"give {option('unit', 'line')}, or another format"
+        raise ConfigError("Tables are read line by line", code="regions-unknown", hint=hint)
     find_lines = choose_segmenter(segmenter)
     table_finder = partial(find_tables, detect=choose_detector(segmenter)) if with_tables else None
     kinds = [regions] if isinstance(regions, str) else regions
@@ -399,7 +403,12 @@ def transcribe(
         if listing is not None:
             listing.parent.mkdir(parents=True, exist_ok=True)
             report.review = str(listing)
-            rows = _review_rows(read_pages(work.journal, pages))
+            rows = (
+                line_row(page.page, line)
+                for page in read_pages(work.journal, pages)
+                for line in page.page.lines
+                if line.prediction is not None or not line.text
+            )
             report.estimate(*write_review(rows, listing, first), calibration)
         unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
         if strict and unwritten:
@@ -495,13 +504,7 @@ def _parse_shard(text: str) -> tuple[int, int]:
 
 
 def _require_usable(
-    out: Path,
-    *,
-    script: str | None,
-    engine: RemoteEngine | Cluster | None,
-    review: Path | None,
-    first: int | None,
-    overwrite: bool,
+    out: Path, *, script: str | None, engine: Engine, review: Path | None, first: int | None, overwrite: bool
 ) -> None:
     """Raise ConfigError for options that exclude each other, and DataError if the review list has no place."""
     if script is not None and isinstance(engine, RemoteEngine):
@@ -515,15 +518,6 @@ def _require_usable(
         if review.resolve().is_relative_to(out.resolve()):
             message, hint = "review list cannot be inside the output", "give a file beside it"
             raise DataError(message, code="output-overlaps-source", where=review, hint=hint)
-
-
-def _finds_tables(tables: bool | None, unit: Unit, formats: Set[str]) -> bool:
-    """Whether to find rows and columns: as asked, or for formats made of them. Raises ConfigError if not by line."""
-    is_asked = bool(formats & set(REGISTERS)) if tables is None else tables
-    if is_asked and unit != "line":
-        hint = f"give {option('unit', 'line')}, or another format"
-        raise ConfigError("Tables are read line by line", code="regions-unknown", hint=hint)
-    return is_asked
 
 
 def _require_types(preparer: PagePreparer, pages: Sequence[InputPage]) -> None:
@@ -560,18 +554,10 @@ def _choose_pages(
     return target, pages
 
 
-def _review_rows(pages: Iterator[TranscribedPage]) -> Iterator[dict[str, Any]]:
-    """Yield the lines of pages that were read, and those without a text."""
-    for page in pages:
-        for line in page.page.lines:
-            if line.prediction is not None or not line.text:
-                yield line_row(page.page, line)
-
-
 def _open_reader(
     run: RunFolder,
     settings: ReadingSettings,
-    engine: RemoteEngine | Cluster | None,
+    engine: Engine,
     reader: ImageReader | None,
     script: str | None,
     open_lines: Callable[[], Iterator[Image.Image]],
@@ -594,7 +580,7 @@ def open_lines(preparer: PagePreparer, pages: Sequence[InputPage]) -> Iterator[I
 
 
 @contextmanager
-def _explain_out_of_memory(run: RunFolder, out: Path, engine: RemoteEngine | Cluster | None) -> Iterator[None]:
+def _explain_out_of_memory(run: RunFolder, out: Path, engine: Engine) -> Iterator[None]:
     """Raise RunError if memory runs out, on this machine or its graphics card."""
     try:
         yield

@@ -156,8 +156,7 @@ def _piece(mask: Mask, left: int, top: int) -> _Piece:
 def _split_at_rows(mask: Mask, left: int, top: int, lines: Sequence[_Piece], usual: float) -> list[_Piece]:
     """Split a column of short lines that touch, such as dates, at the rows that the nearest column beside it shows.
 
-    Returns nothing for a column that is too narrow, such as text along the side of the page, or has no two rows beside
-    it.
+    Returns nothing for a narrow column, such as text along the side of the page, or without two rows beside it.
     """
     height, width = mask.shape
     if width <= _MERGED * usual:
@@ -290,7 +289,7 @@ def draw_lines(outlines: Sequence[Outline], size: tuple[int, int], shape: tuple[
     bands = [_band(middle, distance) for middle, distance in zip(middles, _distances(middles), strict=True)]
     bands += [_sideways_band(outline, scale) for outline in outlines if _is_sideways(outline)]
     for band in bands:
-        pen.polygon([(x, y) for x, y in band.tolist()], fill=1)
+        pen.polygon(band.ravel().tolist(), fill=1)
     return np.asarray(drawn)
 
 

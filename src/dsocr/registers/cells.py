@@ -91,10 +91,10 @@ def _parts(item: Item, borders: Iterable[Ruling], frame: Frame) -> Iterator[Item
     for place in sorted(border.at(item.middle) for border in borders if item.crosses(border)):
         if min(place - item.left, item.right - place) < min(_OVERHANG * item.height, (1 - MOST) * item.width):
             continue
-        parts = [_part(rest, place, frame, keep_left=keep_left) for keep_left in (True, False)]
-        if parts[0] and parts[1]:
-            yield parts[0]
-            rest = parts[1]
+        left, right = (_part(rest, place, frame, keep_left=keep_left) for keep_left in (True, False))
+        if left and right:
+            yield left
+            rest = right
     yield rest
 
 

@@ -64,10 +64,8 @@ class Grid:
 
     def cell_of(self, item: Item) -> tuple[int, int] | None:
         """Return the row and column of a line; None outside the table."""
-        row, column = (
-            int(np.searchsorted(self.rows, item.middle - self.bend(item.centre))) - 1,
-            self.columns.column_of(item),
-        )
+        row = int(np.searchsorted(self.rows, item.middle - self.bend(item.centre))) - 1
+        column = self.columns.column_of(item)
         return (row, column) if 0 <= row < self.size[0] and 0 <= column < self.size[1] else None
 
     def by_column(self, items: Iterable[Item]) -> dict[int, list[Item]]:

@@ -186,12 +186,9 @@ def _chain(across: Floats, along: Floats, dark: Floats) -> list[Ruling]:
     near = np.minimum(convolve1d(counts / _STRIP, (1, 1, 1), axis=1), 1)
     clear = near - uniform_filter1d(near, _STRIP, axis=1)
     peaks = (2 * near >= 1) & (clear >= _CLEAR) & (near >= maximum_filter1d(near, 2 * _NEAR + 1, axis=1))
-    open_chains: list[list[tuple[int, float]]] = []
     chains: list[list[tuple[int, float]]] = []
     for number in range(strips):
-        chains += [chain for chain in open_chains if number - chain[-1][0] > _GAP]
-        open_chains = [chain for chain in open_chains if number - chain[-1][0] <= _GAP]
-        free = list(open_chains)
+        free = [chain for chain in chains if number - chain[-1][0] <= _GAP]
         for middle in (float(run.mean()) for run in runs(np.flatnonzero(peaks[number]))):
             reachable = [
                 (abs(middle - chain[-1][1]), chain)
@@ -203,24 +200,19 @@ def _chain(across: Floats, along: Floats, dark: Floats) -> list[Ruling]:
                 chain.append((number, middle))
                 free = [other for other in free if other is not chain]
             else:
-                open_chains.append([(number, middle)])
+                chains.append([(number, middle)])
     rulings = []
     order = np.argsort(place, kind="stable")
     sorted_place = place[order]
-    for chain in chains + open_chains:
-        spanned = chain[-1][0] - chain[0][0] + 1
-        strips_between = np.arange(chain[0][0], chain[-1][0] + 1)
-        places = np.interp(strips_between, [number for number, _ in chain], [position for _, position in chain])
-        is_clear = clear[strips_between, places.round().astype(np.int64)].mean() >= _FOUND
-        if len(chain) >= max(_MIN_STRIPS, _FOUND * spanned) and is_clear:
-            middles = np.array([(number + 0.5) * _STRIP for number, _ in chain])
-            positions = np.array([position for _, position in chain])
+    for chain in chains:
+        numbers, positions = np.array(chain, dtype=np.float64).T
+        between = np.arange(chain[0][0], chain[-1][0] + 1)
+        places = np.interp(between, numbers, positions).round().astype(np.int64)
+        if len(chain) >= max(_MIN_STRIPS, _FOUND * len(between)) and clear[between, places].mean() >= _FOUND:
+            middles = (numbers + 0.5) * _STRIP
             begin, end = chain[0][0] * _STRIP, (chain[-1][0] + 1) * _STRIP
-            reach = slice(
-                int(np.searchsorted(sorted_place, positions.min() - _NEAR)),
-                int(np.searchsorted(sorted_place, positions.max() + _NEAR + 1)),
-            )
-            close = order[reach]
+            reach = positions.min() - _NEAR, positions.max() + _NEAR + 1
+            close = order[slice(*np.searchsorted(sorted_place, reach))]
             where = along[close] - origin
             of_ruling = np.abs(place[close] - np.interp(where, middles, positions)) <= _NEAR
             rows = where[of_ruling].astype(np.int64)

@@ -17,6 +17,7 @@ from PIL import Image, UnidentifiedImageError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from dsocr.images import FORMATS, MAX_PIXELS, open_header
 
@@ -83,8 +84,7 @@ class AccessMiddleware:
         elif scope["type"] == "http":
             await error.response()(scope, receive, send_with_headers)
         else:
-            await receive()
-            await send({"type": "websocket.close", "code": 1008, "reason": error.code})
+            await WebSocketClose(1008, error.code)(scope, receive, send)
 
     def _check(self, scope: Scope) -> RequestError | None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
@@ -119,8 +119,7 @@ class ServerLimits:
     """Limits of a server; times in seconds.
 
     `max_held_bytes` bounds the bodies of all requests together, and `max_pixels` an image as well as a batch.
-    `deadline` is the time from a complete request to its answer, and `batch_wait` the longest wait for further images
-    to read in the same batch.
+    `deadline` is the time from a complete request to its answer, `batch_wait` the longest wait for a fuller batch.
     """
 
     max_connections: int = 512

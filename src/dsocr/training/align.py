@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -186,10 +186,8 @@ def align(
             former = result.texts()
             folder = work.parts / f"round-{number}"
 
-            def show(now: int, total: int, note: str = f"round {number} of {rounds}, reading and aligning") -> None:
-                done.show(now, note)
-
-            result = _Round(folder, reader, preparer, edition).align(source.pages, show)
+            show = partial(done.show, note=f"round {number} of {rounds}, reading and aligning")
+            result = _Round(folder, reader, preparer, edition).align(source.pages, lambda now, _, show=show: show(now))
             done.add(len(source.pages))
             changed = sum(map(operator.ne, former, result.texts()))
             if former and len(former) == len(result.texts()) and changed < _UNCHANGED * len(former):
@@ -443,15 +441,9 @@ def _difference(line: AlignedLine, reading: str) -> str:
     if not line.text or line.weakest > _CLEARLY:
         return ""
     places = aligned_places(line.text.lower(), reading.lower())
-    edits = np.zeros(len(line.text) + 1)
-    for edit in Levenshtein.opcodes(line.text.lower(), reading.lower()):
-        if edit.tag == "insert":
-            edits[edit.src_start] += edit.dest_end - edit.dest_start
-        elif edit.tag != "equal":
-            edits[edit.src_start : edit.src_end] += 1
     listed = []
     for word, start, _ in word_boxes(line.text, None):
-        end = start + len(word)
-        if edits[start:end].sum() >= max(2, _OTHERWISE * len(word)):
-            listed.append(f"{word} > {reading[places[start] : places[end]].strip()}")
+        read = reading[places[start] : places[start + len(word)]].strip()
+        if Levenshtein.distance(word.lower(), read.lower()) >= max(2, _OTHERWISE * len(word)):
+            listed.append(f"{word} > {read}")
     return "; ".join(listed)

@@ -7,8 +7,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -165,6 +166,7 @@ class Tracker:
         self._tracker.finish()
 
 
+@dataclass(eq=False)
 class SignalHandler(Callback):
     """Stops training after the step in which a signal arrives, with a checkpoint; a second signal ends the process.
 
@@ -172,12 +174,11 @@ class SignalHandler(Callback):
     signal. There a launcher ends processes that take too long, and may send a signal twice.
     """
 
-    def __init__(self, on_message: Callable[[str], None], dist: Distributed) -> None:
-        self._on_message = on_message
-        self._dist = dist
-        self.signal: int | None = None
-        self._handled: list[int] = []
-        self._terminals: list[int] = []
+    on_message: Callable[[str], None]
+    dist: Distributed
+    signal: int | None = None
+    _handled: Sequence[int] = ()
+    _terminals: Sequence[int] = ()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -191,7 +192,7 @@ class SignalHandler(Callback):
 
     def on_step_end(self, trainer: Trainer) -> None:
         """Save and stop if a signal arrived on any rank."""
-        self.signal = max(self._dist.all_gather(self.signal or 0)) or None
+        self.signal = max(self.dist.all_gather(self.signal or 0)) or None
         if self.signal is not None:
             trainer.stop(save=True)
 
@@ -210,7 +211,7 @@ class SignalHandler(Callback):
                 # tell that a terminal was closed, which is no second request.
                 signal.signal(other, signal.SIG_IGN if number == other == HANGUP else signal.SIG_DFL)
         # A signal may arrive while something is being printed; only another thread can wait for that to end.
-        threading.Thread(target=self._on_message, args=(message,), daemon=True).start()
+        threading.Thread(target=self.on_message, args=(message,), daemon=True).start()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ complete. Knows nothing about the Trainer: a state is nested dicts and lists wit
 import json
 import random
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from dsocr.io.encodings import read_object
 from dsocr.io.files import rename
 from dsocr.io.work import find_damage, remove_folder, write_folder
 from dsocr.models.adapters import trained_files
-from dsocr.runs import RunFolder, to_json
+from dsocr.runs import RunFolder
 
 FORMAT = 2
 """Version of the layout; version 1 was written by the Hugging Face Trainer."""
@@ -58,24 +58,30 @@ def save_checkpoint(path: Path, state: Mapping[str, Any], weights: Iterable[tupl
     def files() -> Iterator[tuple[str, bytes]]:
         yield from weights
         tensors: dict[str, Tensor] = {}
-        plain = _extract_tensors(state, "", tensors)
+
+        def refer(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value.item()  # a number of NumPy
+            name = str(len(tensors))
+            tensors[name] = value.detach().cpu().contiguous().clone()
+            return {_TENSOR_KEY: name}
+
+        plain = json.dumps({"format": FORMAT, **state}, indent=2, allow_nan=False, default=refer)
         yield _TENSORS, save(tensors)
-        yield _STATE, to_json({"format": FORMAT, **plain}).encode()
+        yield _STATE, plain.encode()
 
     write_folder(path, files())
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Load the state that `save_checkpoint` wrote; keys of dicts are strings, tuples have become lists."""
-    state = read_state(path)
     tensors = load((path / _TENSORS).read_bytes())  # a mapped file could not be deleted on Windows
-    restored: dict[str, Any] = _insert_tensors(state, tensors)
-    return restored
+    return read_state(path, lambda value: tensors[value[_TENSOR_KEY]] if _TENSOR_KEY in value else value)
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """Read a checkpoint's state without its tensors. Raises RunError for another format."""
-    state: dict[str, Any] = json.loads((path / _STATE).read_text(encoding="utf-8"))
+def read_state(path: Path, insert: Callable[[dict[str, Any]], Any] | None = None) -> dict[str, Any]:
+    """Read a checkpoint's state; `insert` puts tensors in place of references. Raises RunError for another format."""
+    state: dict[str, Any] = json.loads((path / _STATE).read_text(encoding="utf-8"), object_hook=insert)
     if state.get("format") != FORMAT:
         raise RunError(
             f"Unsupported checkpoint format {state.get('format', 1)} (this release reads {FORMAT})",
@@ -187,25 +193,3 @@ def _best_of(checkpoint: Path) -> Path | None:
     states = read_object(checkpoint / _STATE).get("callbacks", {}).values()
     steps = [state["best_step"] for state in states if state.get("best_step") is not None]
     return best_path(checkpoint.parent, int(steps[0])) if steps else None
-
-
-def _extract_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """Return the value in JSON's types, with references to its tensors, which are added to `tensors` by name."""
-    if isinstance(value, Tensor):
-        tensors[name] = value.detach().cpu().contiguous().clone()
-        return {_TENSOR_KEY: name}
-    if isinstance(value, Mapping):
-        return {str(key): _extract_tensors(item, f"{name}/{key}", tensors) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_extract_tensors(item, f"{name}/{place}", tensors) for place, item in enumerate(value)]
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _insert_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    if isinstance(value, dict):
-        if _TENSOR_KEY in value:
-            return tensors[value[_TENSOR_KEY]]
-        return {key: _insert_tensors(item, tensors) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_insert_tensors(item, tensors) for item in value]
-    return value

@@ -103,8 +103,7 @@ class DryRun:
 def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallback | None = None) -> DryRun:
     """Check a run and plan it, without starting it; `progress` counts the steps of overfitting.
 
-    Loads the base and makes a few steps to measure time and memory; with `preflight` also overfits a few samples.
-    Nothing is written.
+    Makes a few steps to measure time and memory; with `preflight` also overfits a few samples. Nothing is written.
     """
     checks: list[Check] = []
     plan: Plan | None = None

@@ -140,8 +140,6 @@ def cache_features(
 
 def _wants_cache(config: RunConfig, setup: Setup) -> bool:
     choice = config.training.feature_cache
-    if choice is False:
-        return False
     family, (adapted, _) = setup.processor.family, vision_parameters(setup.model)
     if choice is True and not family.caches_features:
         message = f"training.feature_cache: models of the family {family.name} have no features to cache"
@@ -150,8 +148,8 @@ def _wants_cache(config: RunConfig, setup: Setup) -> bool:
         message = "training.feature_cache: the adapter trains vision layers, so features cannot be cached"
         hint = "set adapter.target_modules to decoder, or leave this at auto"
         raise ConfigError(message, code="feature-cache-not-frozen", hint=hint)
-    if choice is True:
-        return True
+    if choice != "auto":
+        return choice
     # A few views instead of ever new ones change what is trained on, so that must be asked for.
     augmented = changes(config.training.augmentation)
     count = len(setup.samples)

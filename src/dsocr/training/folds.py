@@ -125,9 +125,7 @@ def read_folds(
         note = f"fold {number} of {len(runs)}"
         run = train_run(planned, note, done, step_work=step_work)
 
-        def show(count: int, note: str = f"{note}, reading") -> None:
-            done.show(count, note)
-
+        show = partial(done.show, note=f"{note}, reading")
         path = config.output / f"{name}-{number}.json"
         rows = keep_reading(path, run, {"dataset": dataset.card.hashes}, partial(read, run, lines, show), hint=_HINT)
         done.add(readings * len(lines))
@@ -308,16 +306,8 @@ def audit(
         del training["max_steps"]
     defaults = {"dataset": folder, "output": out, "training": training, "validation": _VALIDATION}
     config = load_config(defaults, overrides, changes=settings)
-    folds_read = read_folds(
-        config,
-        read_fold,
-        name="audit",
-        folds=folds,
-        overwrite=overwrite,
-        progress=progress,
-    )
     read = []
-    for fold in folds_read:
+    for fold in read_folds(config, read_fold, name="audit", folds=folds, overwrite=overwrite, progress=progress):
         with fold.explain_damage():
             pairs = zip(fold.samples, fold.rows, strict=True)
             read += [ReadSample.from_dict(row, sample) for sample, row in pairs]

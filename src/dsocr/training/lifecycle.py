@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -81,17 +81,9 @@ class RunLock:
 
 
 def start_run(
-    run: RunFolder,
-    config: RunConfig,
-    dataset: Dataset,
-    started_from: Sequence[Mapping[str, Any]] = (),
-    *,
-    device: str,
-    world_size: int,
-    samples: int | None = None,
-    unlabelled: UnlabelledReport | None = None,
+    run: RunFolder, config: RunConfig, dataset: Dataset, unlabelled: UnlabelledReport | None, **about: Any
 ) -> None:
-    """Prepare the locked folder of a new run: checkpoints, no metrics, and the provenance."""
+    """Prepare the locked folder of a new run: checkpoints, no metrics, and the provenance; `about` is part of it."""
     run.checkpoints.mkdir(exist_ok=True)
     run.metrics.unlink(missing_ok=True)
     provenance = {
@@ -99,19 +91,15 @@ def start_run(
         "dsocr_version": __version__,
         "base": config.base,
         "base_revision": config.base_revision,
-        "started_from": list(started_from),
         "dataset": dataset.card.hashes,
         "dataset_source": dataset.card.source,
-        "training_samples": samples,
         "fold": dataset.fold,
         "python": sys.version.split()[0],
         "packages": {name: version(name) for name in _PACKAGES},
         "machine": f"{platform.system()} {platform.machine()}",
-        "device": device,
-        "processes": world_size,
+        "unlabelled": unlabelled and asdict(unlabelled),
+        **about,
     }
-    if unlabelled is not None:
-        provenance["unlabelled"] = asdict(unlabelled)
     write_file(run.provenance, to_json(provenance))
 
 

@@ -140,8 +140,7 @@ def check(
         findings.to_html(Path(html))
     if csv is not None:
         findings.to_csv(Path(csv))
-    files = {"page": html, "table": csv}
-    written = {name: path for name, path in files.items() if path is not None}
+    written = {name: path for name, path in (("page", html), ("table", csv)) if path is not None}
     return CheckReport(opened, findings, splits, fixes, written)
 
 

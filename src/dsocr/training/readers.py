@@ -80,10 +80,8 @@ class ReaderLearner:
         if dist.is_main:
             check = check_data(dataset, processor, config)
             if check.verdict == "error":
-                message, hint = (
-                    f"dataset has errors{_lines(check.details)}",
-                    f"see `dsocr check {typed(dataset.folder)}`",
-                )
+                message = f"dataset has errors{_lines(check.details)}"
+                hint = f"see `dsocr check {typed(dataset.folder)}`"
                 raise DataError(message, code="dataset-has-errors", where=dataset.folder, hint=hint)
             if check.fix:
                 current_reporter().complain(f"{dataset.folder} has {check.message}: {check.fix}")
@@ -133,14 +131,8 @@ class ReaderLearner:
     def make_trainer(self, log: logging.Logger, **options: Any) -> Trainer:
         """Make the trainer; the features of frozen towers are cached before."""
         encoded = None if self.validator is None else self.validator.encoded
-        cached = cache_features(
-            self.config,
-            self.setup,
-            encoded,
-            self.job.run.features,
-            log=log,
-            dist=self._dist,
-        )
+        folder = self.job.run.features
+        cached = cache_features(self.config, self.setup, encoded, folder, log=log, dist=self._dist)
         # Reading cached features is faster than passing them between processes.
         workers = 0 if cached else self.config.training.num_workers
         return make_trainer(self.setup, self.config, self._dist, num_workers=workers, **options)
@@ -210,11 +202,7 @@ def set_up(
     )
     processor = base.processor(config.input.resolution, config.input.prompt)
     network, processor = base.family.adapt_to(loaded.network, processor, (sample.text for sample in samples))
-    if has_adapter:
-        model: Any = fresh_adapter(network, config, revision=base.revision, start=None if own_readings else start)
-    else:
-        model = network.requires_grad_(True)
-        prepare_training(network, network, config)
+    model = make_trainable(network, config, revision=base.revision, start=None if own_readings else start)
     if own_readings is not None:
         restore_trained(model, own_readings.start)
         samples = own_readings.mix(samples)
@@ -230,39 +218,36 @@ def set_up(
     return Setup(model, processor, encoded, device, dtype)
 
 
-def fresh_adapter(
+def make_trainable(
     network: PreTrainedModel, config: RunConfig, *, revision: str | None, start: Path | None = None
-) -> PeftModel:
-    """Attach an adapter to the network, untrained or as saved in `start`; `revision` is the commit of the base."""
-    adapter = config.adapter
-    model = attach_adapter(
-        network,
-        base=config.base,
-        revision=revision,
-        target_modules=adapter.target,
-        r=adapter.r,
-        alpha=adapter.alpha,
-        dropout=adapter.dropout,
-        variant=adapter.variant,
-    )
-    if start is not None:
-        start_adapter(model, start)
-    prepare_training(model, network, config)
+) -> Any:
+    """Return the network to train all its weights, or with an adapter, untrained or as saved in `start`.
+
+    `revision` is the commit of the base.
+    """
+    family, adapter = family_of(network), config.adapter
+    if trains_all_weights(family, adapter.target):
+        model: Any = network.requires_grad_(True)
+    else:
+        model = attach_adapter(
+            network,
+            base=config.base,
+            revision=revision,
+            target_modules=adapter.target,
+            r=adapter.r,
+            alpha=adapter.alpha,
+            dropout=adapter.dropout,
+            variant=adapter.variant,
+        )
+        if start is not None:
+            start_adapter(model, start)
+    compiled, recomputes = config.training.compile, config.training.gradient_checkpointing
+    family.prepare_training(model, network, compile_layers=compiled, checkpoint_activations=recomputes)
     return model
 
 
 def _lines(texts: Iterable[str]) -> str:
     return "".join(f"\n  {text}" for text in texts)
-
-
-def prepare_training(model: Any, network: PreTrainedModel, config: RunConfig) -> None:
-    """Have the network's family prepare a model that trains it."""
-    family_of(network).prepare_training(
-        model,
-        network,
-        compile_layers=config.training.compile,
-        checkpoint_activations=config.training.gradient_checkpointing,
-    )
 
 
 def make_optimizer(model: Any, training: TrainingSection) -> torch.optim.Optimizer:
@@ -289,11 +274,20 @@ def make_trainer(
     training, samples = config.training, setup.samples
     max_steps = total_steps(config, len(samples), dist.world_size)
     optimizer = make_optimizer(setup.model, training)
+    sampler = LengthGroupedSampler(
+        [length.sequence for length in measure_lengths(samples.samples, samples.processor)],
+        training.micro_batch_size,
+        training.batch_size,
+        seed=config.seed,
+        group=training.group_by_length,
+        rank=dist.rank,
+        world_size=dist.world_size,
+    )
     if dist.world_size > 1:
         exclude_frozen_from_ddp(setup.model)
     dataloader: DataLoader[Any] = DataLoader(
         samples,
-        batch_sampler=make_sampler(config, samples, dist),
+        batch_sampler=sampler,
         collate_fn=Collator(setup.processor),
         num_workers=num_workers,
         # Each worker keeps the images that it has opened, for all epochs.
@@ -317,17 +311,4 @@ def make_trainer(
         frozen=frozen_towers(setup.model),
         seed=config.seed,
         **options,
-    )
-
-
-def make_sampler(config: RunConfig, samples: EncodedSamples, dist: Distributed = ALONE) -> LengthGroupedSampler:
-    """Make the batch sampler of the training samples for this rank."""
-    return LengthGroupedSampler(
-        [length.sequence for length in measure_lengths(samples.samples, samples.processor)],
-        config.training.micro_batch_size,
-        config.training.batch_size,
-        seed=config.seed,
-        group=config.training.group_by_length,
-        rank=dist.rank,
-        world_size=dist.world_size,
     )

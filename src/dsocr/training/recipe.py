@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from dsocr.console import current_reporter
 from dsocr.errors import Interrupted, RunError
@@ -102,12 +101,9 @@ def run_job(
             if checkpoint is None:
                 for warning in describe_known_lines(ancestors):
                     announce(warning)
-                about: dict[str, Any] = {
-                    "device": str(learner.device),
-                    "world_size": dist.world_size,
-                    "samples": learner.count,
-                }
-                start_run(run, job.config, job.samples_from, ancestors, unlabelled=unlabelled, **about)
+                about = {"started_from": ancestors, "training_samples": learner.count}
+                machine = {"device": str(learner.device), "processes": dist.world_size}
+                start_run(run, job.config, job.samples_from, unlabelled, **about, **machine)
             for warning in learner.warnings:
                 announce(warning)
             for note in [*findings, *learner.notes]:

@@ -5,7 +5,7 @@ Dataloader workers import this module, so it imports no networks.
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -59,19 +59,20 @@ class Remembered(Generic[Value]):
         return value
 
 
+@dataclass(eq=False)
 class EncodedSamples(torch.utils.data.Dataset[Encoded]):
     """The samples of a split as model inputs, augmented by draws from (seed, epoch, index).
 
     Opened images, or encoded samples if nothing is augmented, are remembered up to `REMEMBERED_BYTES`.
     """
 
-    def __init__(
-        self, samples: Sequence[Sample], processor: Processor, *, augmentation: Augmentation = 0.0, seed: int = 0
-    ) -> None:
-        self.samples = samples
-        self.processor = processor
-        self._augmentation = augmentation
-        self._seed = seed
+    samples: Sequence[Sample]
+    processor: Processor
+    _: KW_ONLY
+    augmentation: Augmentation = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
         # In shared memory, so that persistent worker processes see the epoch change.
         self._epoch = torch.zeros((), dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
@@ -88,7 +89,7 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
             processor: Any = self.processor  # of a family that caches features
             encoded: Encoded = processor.encode_features(self._load_features(index, view), self.samples[index].text)
             return encoded
-        if changes(self._augmentation):
+        if changes(self.augmentation):
             return self.encode_view(index, view)
         return self._encoded.get(index, partial(self.encode_view, index, view), attrgetter("nbytes"))
 
@@ -106,14 +107,14 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
 
         Images far larger than the resolution are shrunk before they are augmented.
         """
-        if not changes(self._augmentation):
+        if not changes(self.augmentation):
             return open_image(self.samples[index].image)
         image = self._opened.get(
             index,
             lambda: self.processor.shrink(open_image(self.samples[index].image)),
             lambda image: image.width * image.height * len(image.getbands()),
         )
-        return augment(image, generator(self._seed, view, index), self._augmentation)
+        return augment(image, generator(self.seed, view, index), self.augmentation)
 
     def encode_view(self, index: int, view: int) -> Encoded:
         """Encode one view of a sample, with pixels."""
@@ -135,8 +136,7 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
 class OwnReadings:
     """Readings of untranscribed lines, to be learnt beside the transcribed ones.
 
-    The run continues from the weights in the folder `start`; each transcribed sample is shown `times` times as often as
-    a reading.
+    The run continues from the weights in `start`; each transcribed sample is shown `times` times as often as a reading.
     """
 
     start: Path
@@ -182,6 +182,7 @@ class Collator:
         return batch
 
 
+@dataclass(eq=False)
 class LengthGroupedSampler(Sampler[list[int]]):
     """Batch sampler whose micro-batches hold samples of similar length; each epoch shows every sample once.
 
@@ -194,25 +195,15 @@ class LengthGroupedSampler(Sampler[list[int]]):
     masks these samples (see `Filler`).
     """
 
-    def __init__(
-        self,
-        lengths: Sequence[int],
-        micro_batch_size: int,
-        batch_size: int,
-        *,
-        seed: int,
-        group: bool = True,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        self._lengths = lengths
-        self._micro_batch_size = micro_batch_size
-        self._batch_size = batch_size
-        self._seed = seed
-        self._group = group
-        self._rank = rank
-        self._world_size = world_size
-        self._epoch = 0
+    lengths: Sequence[int]
+    micro_batch_size: int
+    batch_size: int
+    _: KW_ONLY
+    seed: int
+    group: bool = True
+    rank: int = 0
+    world_size: int = 1
+    _epoch: int = field(default=0, init=False)
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the order of this epoch, counted from 0, at the next iteration."""
@@ -220,32 +211,30 @@ class LengthGroupedSampler(Sampler[list[int]]):
 
     def __len__(self) -> int:
         """Micro-batches per epoch on this rank."""
-        return -(-len(self._lengths) // (self._micro_batch_size * self._world_size))
+        return -(-len(self.lengths) // (self.micro_batch_size * self.world_size))
 
     def __iter__(self) -> Iterator[list[int]]:
         order = self._order()
-        size, count = self._micro_batch_size, len(self._lengths)
-        if self._world_size > 1:
-            order += [count + place % count for place in range(-count % (size * self._world_size))]
+        size, count = self.micro_batch_size, len(self.lengths)
+        if self.world_size > 1:
+            order += [count + place % count for place in range(-count % (size * self.world_size))]
         micro_batches = [order[start : start + size] for start in range(0, len(order), size)]
-        return iter(micro_batches[self._rank :: self._world_size])
+        return iter(micro_batches[self.rank :: self.world_size])
 
     def _order(self) -> list[int]:
-        rng = random.Random(f"order {self._seed} {self._epoch}")  # noqa: S311
-        drawn = list(range(len(self._lengths)))
+        rng = random.Random(f"order {self.seed} {self._epoch}")  # noqa: S311
+        drawn = list(range(len(self.lengths)))
         rng.shuffle(drawn)
-        if not self._group:
+        if not self.group:
             return drawn
-        steps = [drawn[start : start + self._batch_size] for start in range(0, len(drawn), self._batch_size)]
+        steps = [drawn[start : start + self.batch_size] for start in range(0, len(drawn), self.batch_size)]
         return [index for step in steps for index in self._grouped(step, rng)]
 
     def _grouped(self, step: list[int], rng: random.Random) -> list[int]:
         """Sort a step into shuffled micro-batches; the last, partial one holds its first samples as drawn."""
-        size = self._micro_batch_size
-        rest = step[: len(step) % size]
-        by_length = sorted(step, key=lambda index: self._lengths[index])
-        left_over = set(rest)
-        full = [index for index in by_length if index not in left_over]
+        size = self.micro_batch_size
+        rest, others = step[: len(step) % size], step[len(step) % size :]
+        full = sorted(others, key=lambda index: self.lengths[index])
         micro_batches = [full[start : start + size] for start in range(0, len(full), size)]
         rng.shuffle(micro_batches)
         return [index for batch in [*micro_batches, rest] for index in batch]

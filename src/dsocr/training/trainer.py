@@ -113,8 +113,7 @@ class Trainer:
     batch if it has no `labels`. `prepare_batch` runs on the device, before the model is called. `frozen` are parts of
     the model that stay in evaluation mode.
 
-    `save` is called on every rank, every `save_every` steps, at the end, and where a callback stops training with
-    `save=True`.
+    `save` is called on every rank, every `save_every` steps, at the end, and where a callback stops with `save=True`.
 
     A step whose loss or gradient is not finite changes nothing: it is counted, and skipped in the logged loss and the
     learning-rate schedule. The third one in a row raises RunError, and so does validating or saving weights that are
@@ -142,9 +141,8 @@ class Trainer:
         seed: int = 42,
     ) -> None:
         device = next(model.parameters()).device
-        AcceleratorState._reset_state(
-            reset_partial_state=True
-        )  # an earlier Trainer of this process may have had another precision
+        # An earlier Trainer of this process may have had another precision.
+        AcceleratorState._reset_state(reset_partial_state=True)
         self.accelerator = Accelerator(
             mixed_precision={"fp32": "no"}.get(precision, precision), cpu=device.type == "cpu"
         )

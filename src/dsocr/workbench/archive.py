@@ -256,9 +256,8 @@ def find_lines(
         for line in listed:
             outline = scale_outline(line.outline, image, (page.width, page.height))
             middle = center(outline) if outline else (page.width / 2, page.height / 2)
-            distances = [(dist(center(candidate.outline), middle), candidate.number) for candidate in stored]
-            if distances:
-                _, nearest = min(distances)
+            if stored:
+                nearest = min(stored, key=lambda other: dist(center(other.outline), middle)).number
                 numbers[line.where, comparable(line.text)] = nearest
                 numbers.setdefault((line.where, ""), nearest)
     if not numbers:

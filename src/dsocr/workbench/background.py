@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -148,11 +149,9 @@ def load_reader(
 def _sample_lines(store: CorrectionStore, archive: Archive) -> Iterator[Image.Image]:
     lines = {number: list(page) for number, page in groupby(store.lines(), key=lambda line: line.page)}
     for page in spread([page for page in store.pages() if page.number in lines], _PAGES):
-        try:
+        with suppress(DataError):
             cut = archive.cut(page, spread(lines[page.number], _LINES))
-        except DataError:
-            continue
-        yield from (image for image in cut if isinstance(image, Image.Image))
+            yield from (image for image in cut if isinstance(image, Image.Image))
 
 
 def _described(error: Exception) -> str:
@@ -238,11 +237,9 @@ class BackgroundTraining:
             return TrainingStatus(is_running, error=error)
         last = history.training[-1]
         cer = (history.best or {}).get("cer")
-        training, share = self.config.training, None
-        if training.max_steps or training.epochs:
-            done = last["step"] / training.max_steps if training.max_steps else last["epoch"] / (training.epochs or 1)
-            share = min(1.0, done)
-        return TrainingStatus(is_running, int(last["step"]), share, cer, error)
+        training = self.config.training
+        done = last["step"] / training.max_steps if training.max_steps else last["epoch"] / (training.epochs or 1)
+        return TrainingStatus(is_running, int(last["step"]), min(1.0, done), cer, error)
 
     def stop(self) -> None:
         """Stop a running training; it writes a checkpoint first."""
@@ -266,8 +263,7 @@ Load = Callable[[Path], ImageReader]
 class Lesson:
     """Errors of the former reader and of one that `learnt` from accepted lines, on the `lines` kept for validation.
 
-    `before` is None if there was no reader before, and the new one is better then. With few pages, lines for validation
-    may be of the `same_pages`.
+    `before` is None if there was no reader; the new one is better then. With few pages, both are of the `same_pages`.
     """
 
     learnt: int
@@ -388,12 +384,12 @@ def find_training_config(run: Path | None, config: Path | None) -> RunConfig | N
     """
     if config is not None:
         return load_config(config)
-    if run is None or not run.exists() or RunFolder(run).is_base:
+    if run is None or not run.exists() or (folder := RunFolder(run)).is_base:
         base = {} if run is None else {"base": str(run)}
         return RunConfig.model_validate({**base, "dataset": Path(), "output": Path()})
-    if not RunFolder(run).config.is_file():
+    if not folder.config.is_file():
         return None
-    settings = load_run_config(RunFolder(run).config)
-    if (RunFolder(run).adapter / SINGLE).is_file():
+    settings = load_run_config(folder.config)
+    if (folder.adapter / SINGLE).is_file():
         return settings.model_copy(update={"base": run.as_posix(), "base_revision": None})
     return settings.model_copy(update={"adapter": settings.adapter.model_copy(update={"init_from": run})})

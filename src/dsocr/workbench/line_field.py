@@ -81,8 +81,7 @@ class LineField(ui.element, component="line_field.js"):
     def show(self, line: StoredLine, *, notified: bool = False, removed: bool = False) -> None:
         """Show a line, keeping its draft.
 
-        With `notified` the user has seen its current version and may overwrite it. A `removed` line is left as soon as
-        it has no draft.
+        With `notified` the user has seen its version and may overwrite it. A `removed` line is left without a draft.
         """
         self._line, self._is_removed = line, removed
         self._notified = line.version if notified else self._notified

@@ -416,8 +416,7 @@ class FoundTables(NamedTuple):
     ) -> tuple[list[StoredLine], list[StoredRegion], list[StoredRegion]]:
         """Return the lines in their cells, in the order of these, the regions that are replaced, and the new cells.
 
-        Former cells are replaced, and regions that lose all their lines. Lines over several columns are cut, unless
-        they are reviewed.
+        Former cells are replaced, and regions that lose all lines. Lines over several columns are cut unless reviewed.
         """
         number = min((0, *(region.number for region in regions)))
         cells: dict[str, StoredRegion] = {}

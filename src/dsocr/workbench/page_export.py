@@ -223,9 +223,8 @@ def _fill_file(
                 text = "" if is_empty else line.text
             texts += bool(text)
             is_aligned = element is not None and originals[element].alignment is not None
-            is_untouched = (
-                is_as_drawn and line.state is State.UNREAD
-            )  # the file can have a text that only a program read
+            # The file can have a text that only a program read.
+            is_untouched = is_as_drawn and line.state is State.UNREAD
             if (text == original or is_untouched) and not (line.is_reviewed and is_aligned):
                 continue
             if match := target.forbidden.search(text):

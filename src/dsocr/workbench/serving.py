@@ -6,7 +6,6 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable, Collection
-from types import FrameType
 from typing import Literal
 
 from fastapi import Response
@@ -15,6 +14,7 @@ from nicegui.language import Language as Tag
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from dsocr.errors import DsocrError
 from dsocr.io.processes import SIGNALS, handling
@@ -50,7 +50,7 @@ def serve(
         app.add_middleware(TokenMiddleware, token=token, secret=secret)
     app.add_middleware(AccessMiddleware, hosts=None if host == ANY else {"localhost", HOST, *names})
     logging.getLogger("uvicorn.error").addFilter(_is_relevant)
-    with handling(set(SIGNALS) - {signal.SIGINT}, _leave):  # which closes everything
+    with handling(set(SIGNALS) - {signal.SIGINT}, lambda number, _: sys.exit(128 + number)):  # closes everything
         ui.run(
             host=host,
             port=port,
@@ -92,8 +92,7 @@ class TokenMiddleware:
             text = "Open the address that dsocr workbench printed, with its token."
             await PlainTextResponse(text, status_code=401)(scope, receive, send)
         else:
-            await receive()
-            await send({"type": "websocket.close", "code": 1008, "reason": "invalid_token"})
+            await WebSocketClose(1008, "invalid_token")(scope, receive, send)
 
 
 def _add_routes(session: Session, default: Language) -> None:
@@ -132,7 +131,3 @@ def _is_relevant(record: logging.LogRecord) -> bool:
     """False for a browser that left before the image it had requested was ready, which Starlette logs as an error."""
     error = record.exc_info[1] if record.exc_info else None
     return not (isinstance(error, RuntimeError) and str(error) == "No response returned.")
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)

@@ -125,8 +125,7 @@ class Session:
     """One source with its corrections; `reader` is None without a model, `training` without settings to train with.
 
     `only` has the numbers of the lines to review, in their order, with their entries in the table; all lines if empty.
-    `audited`: number of lines audited. With `is_shared` people on other machines are let in, who may write into the
-    work folder only.
+    `audited`: number of lines audited. With `is_shared`, people on other machines may write into the work folder only.
     """
 
     name: str
@@ -244,8 +243,7 @@ class Session:
     ) -> StoredLine | None:
         """The next line of an order; None if there is no other.
 
-        Lines that another visitor than this one is at are left to them, unless the order is that of the pages. `name`
-        is the visitor's.
+        Lines that other visitors are at are left to them, except in the order of the pages. `name` is the visitor's.
         """
         if order == "pages":
             return self.store.neighbour(after) if after else None

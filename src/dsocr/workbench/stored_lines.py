@@ -154,8 +154,7 @@ class StoredLine:
     its characters and `confidence` the share of it that is estimated to be right. `elements` are the lines of the
     page's ALTO or PAGE file that it stands for, counted from 0: one, several where lines were joined, none where a
     line was split off. `author` and `reviewed_at` (ISO 8601) say who accepted it or found it unreadable and when,
-    `checked_by` who looked at that again. `note` is a remark on the line, which is not part of its text, `region`
-    the number of its region.
+    `checked_by` who looked at that again. `note` is a remark, not part of the text, `region` its region's number.
     """
 
     number: int

@@ -460,8 +460,7 @@ class Window:
                     ui.notify(self._t("found_tables", tables=tables), type="positive")
                 self._refresh()
             else:
-                select = carry_out(self._store, page, edit, who=self._user)
-                self._refresh(select)
+                self._refresh(carry_out(self._store, page, edit, who=self._user))
             self._read_unread()
         self._show(notified=True)
 
