@@ -1,7 +1,6 @@
 """Publish a run or a dataset on the Hugging Face Hub: its files and a card.
 
-Only files that others need are sent: of a run those of an export, of a dataset its samples. Checkpoints, optimizer
-states, logs and sources never are.
+Only files that others need are sent, those of an export or the samples: no checkpoints, optimizer states or logs.
 """
 
 import json
@@ -123,13 +122,13 @@ def _model_files(run: Path, repo: str, license: str | None, form: ExportForm | N
         hint = f"publish merged weights: {option('form', 'merged')}"
         raise ConfigError(message, code="base-not-public", hint=hint)
     text = (out / _README).read_text(encoding="utf-8")
-    (out / _README).write_text(_complete_card(text, repo, license, exported.scores), encoding="utf-8", newline="\n")
+    (out / _README).write_text(_complete_card(text, license), encoding="utf-8", newline="\n")
     return {path.name: path for path in sorted(out.iterdir())}
 
 
-def _complete_card(text: str, repo: str, license: str | None, scores: Mapping[str, Any] | None) -> str:
-    """Return the model card of an export with the licence, and the scores in the Hub's own form."""
-    from huggingface_hub import EvalResult, ModelCard
+def _complete_card(text: str, license: str | None) -> str:
+    """Return the model card of an export with the licence."""
+    from huggingface_hub import ModelCard
 
     card = ModelCard(text)
     data: Any = card.data
@@ -137,21 +136,6 @@ def _complete_card(text: str, repo: str, license: str | None, scores: Mapping[st
     if not is_hub_id(str(data.base_model or "")):
         data.base_model = None  # a base that ships with dsocr; the Hub knows none of that name
         del data.base_model_relation
-    read = (scores or {}).get("adapter") or {}
-    rates = [(name, read[name]["rate"]) for name in ("cer", "wer") if name in read and read[name]["rate"] is not None]
-    if scores is not None and rates:
-        data.model_name = repo.rpartition("/")[2]
-        data.eval_results = [
-            EvalResult(
-                task_type="image-to-text",
-                dataset_type="own",
-                dataset_name=f"{scores['split']} split, {read['lines']} lines",
-                metric_type=name,
-                metric_value=round(value, 6),
-                metric_name=f"{name.upper()} (fraction)",
-            )
-            for name, value in rates
-        ]
     return f"{card}\n## License\n\n{license or 'none'}, for the weights; images and transcriptions are not included.\n"
 
 

@@ -201,8 +201,7 @@ class RunFolder:
     def to_read_with(cls, path: Path, revision: str | None = None) -> Self:
         """Return a reader: a finished run, an adapter folder such as an export's, or a base.
 
-        A base is given by its name, folder or Hub id; `revision` is the commit, tag or branch of a Hub id. Raises
-        RunError, or ModelError for an unknown Hub id.
+        A base has a name, folder or Hub id with a `revision`. Raises RunError, or ModelError for an unknown Hub id.
         """
         if not path.exists():
             if _shipped(path):
@@ -310,10 +309,9 @@ class UnlabelledReport:
 
     Numbers of lines: `read`, the most confident ones `shown` in a second run beside the `transcribed` lines, and
     `learnt` by the final run (all shown lines or none). Skipped were `held_out` pages and lines of the validation and
-    test splits, `known` ones of the train split, and `failed` ones, which could not be read. `confidence` is the mean
-    of its own readings. `teachers` counts the shown lines whose texts came with the scans, by source. `before` and
-    `after` are the validation CERs without and with the readings; None without a second run, for the reason in
-    `refused`.
+    test splits, `known` ones of the train split, and `failed` ones. `confidence` is the mean of its own readings.
+    `teachers` counts the shown lines whose texts came with the scans, by source. `before` and `after` are the
+    validation CERs without and with the readings; None without a second run, for the reason in `refused`.
     """
 
     read: int
@@ -360,8 +358,7 @@ class TrainResult:
     """The result of a training run.
 
     `best_step` and `best_cer` are None without a validation split, `unlabelled` without unlabelled scans.
-    `calibrated_on` is the number of validation lines that calibrated the confidences. A detector has the F1 of its
-    lines, `best_f1`, instead of a CER.
+    `calibrated_on` validation lines calibrated the confidences. A detector has the F1 of its lines instead of a CER.
     """
 
     run: RunFolder

@@ -93,8 +93,7 @@ def test_a_run_is_published_with_its_card_and_read_back(hub: Hub, run: RunFolder
 
     card: Any = ModelCard(files["README.md"].decode())
     assert (card.data.license, card.data.library_name, card.data.base_model) == ("apache-2.0", "peft", None)
-    results = {one.metric_type: one.metric_value for one in card.data.eval_results or []}
-    assert results == {"cer": 0.0, "wer": 0.0}
+    assert "lines of the test split" in card.text
     assert "apache-2.0" in card.text
 
     image = tmp_path / "line.png"

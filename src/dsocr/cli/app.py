@@ -1,7 +1,6 @@
 """The `dsocr` application: commands, their help, errors, interrupts and exit codes.
 
-A command is a public function: its signature declares the options, its docstring explains them. It is imported when it
-is used, so that `dsocr --help` answers at once.
+A command is a public function, imported when it is used: its signature declares the options, its docstring explains.
 """
 
 import inspect

@@ -5,8 +5,7 @@ between that have one place as read. These become a few numbers, the evidence. A
 mistakes that are planted into the same lines, against the lines as they are; few of these are wrong (learning from
 positive and unlabelled examples; Elkan and Noto 2008). Weights of evidence for a mistake cannot be negative.
 
-Planted mistakes do not tell how many real ones there are. Those are counted: somebody judges the first lines of the
-list and a random sample of the others.
+The real mistakes are counted otherwise: somebody judges the first lines of the list and a random sample of the others.
 """
 
 import json

@@ -40,8 +40,7 @@ class Decision:
 def decide(pairs: Sequence[PairedErrors]) -> list[Decision]:
     """Decide for each pair whether its second reading is better than the first.
 
-    The p values of all pairs are corrected together (Holm 1979, A Simple Sequentially Rejective Multiple Test
-    Procedure).
+    All p values are corrected together (Holm 1979, A Simple Sequentially Rejective Multiple Test Procedure).
     """
     tests = [signed_rank_test(paired) for paired in pairs]
     ranked = sorted(test.p for test in tests)

@@ -101,7 +101,7 @@ def evaluate(
     from dsocr.inference.reader import LocalReader
 
     undecided, is_base = LocalReader.of_run(folder, script=script, base=network), folder.reads_as_base
-    all_lines = require_samples(opened, Split(split))  # whatever the limit
+    all_lines = opened.samples(Split(split))  # whatever the limit
     reader = undecided.decide_script(open_image(sample.image) for sample in spread(all_lines, SAMPLE_LINES))
     models = ("base",) if is_base else ("base", "adapter") if base else ("adapter",)
     total = len(fitting_samples) + len(samples) * len(models)

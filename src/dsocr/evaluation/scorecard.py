@@ -500,7 +500,7 @@ def render_table(card: Scorecard) -> str:
     blocks = [table, *(textwrap.fill(sentence, _WIDTH) for sentence in sentences)]
     worst = ["Lines with the most errors"] if card.worst else []
     for line in card.worst[:5]:
-        count = f"{line.cer.errors} {'error' if line.cer.errors == 1 else 'errors'} in {line.cer.length} characters"
+        count = f"{counted(line.cer.errors, 'error')} in {line.cer.length} characters"
         failures = [label for failure, label in FAILURE_LABELS.items() if getattr(line, failure)]
         worst.append(f"  {line.id}: {', '.join([count, *failures])}")
         for name, text in (("reference", line.reference), ("prediction", line.prediction)):

@@ -143,7 +143,6 @@ class Score:
 
     `failures` counts the lines with each of `FAILURE_LABELS`. `seconds` is the reading time, None if not measured.
     `intervals` has those of `cer`, `wer` and `exact` (the share of exact lines) if they were requested.
-    `cer_without_runaways` omits runaway lines.
     """
 
     cer: ErrorRate

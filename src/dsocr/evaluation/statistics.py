@@ -26,6 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
+from dsocr.html import counted
+
 ClusterUnit = Literal["writer", "page", "line"]
 Quantity = Literal["characters", "words", "lines"]
 """The unit of a rate. Character error rates can exceed 1, word error rates hardly do, a share of lines cannot."""
@@ -65,7 +67,7 @@ class Clusters:
         return np.bincount(self.of_line, weights=values, minlength=self.count).astype(np.float64)
 
     def __str__(self) -> str:
-        return f"{self.count} {self.unit}{'' if self.count == 1 else 's'}"
+        return counted(self.count, self.unit)
 
 
 def clusters_of(lines: Sequence[ClusteredLine], at_least: int = MIN_CLUSTERS) -> Clusters:
@@ -111,7 +113,7 @@ class Interval:
 
 def withheld_interval(new_writers: int) -> Interval:
     """Return that there is no interval: one over the pages of few new writers would not hold for the next one."""
-    reason = f"{new_writers} new writer{'' if new_writers == 1 else 's'} only, where an interval needs {MIN_CLUSTERS}"
+    reason = f"{counted(new_writers, 'new writer')} only, where an interval needs {MIN_CLUSTERS}"
     return Interval(None, None, LEVEL, "writer", new_writers, reason)
 
 

@@ -294,8 +294,7 @@ _ENVIRONMENT = {
 class Cluster:
     """A Ray cluster: the one in RAY_ADDRESS or the one this machine belongs to, else this machine alone.
 
-    `actors` read in parallel, each with its own model; None means one per graphics card, else one per machine. Raises
-    RunError if Ray is not installed.
+    `actors` read in parallel, each with its model; None: one per card, else per machine. RunError if Ray is missing.
     """
 
     actors: int | None = None

@@ -201,9 +201,8 @@ def find_pages(
 ) -> Iterator[FoundPages]:
     """Find the pages of all inputs; archives are unpacked into the folder `unpacked` until the block ends.
 
-    The pages of manifests are fetched as `fetch` says, with `progress`.
-    `shows` is the subject of image files; None guesses it from their shape. Files in `out` are not inputs. Raises
-    DataError for an input that does not exist.
+    The pages of manifests are fetched as `fetch` says, with `progress`. `shows` is the subject of image files; None
+    guesses it from their shape. Files in `out` are not inputs. Raises DataError for a missing input.
     """
     together = Path(" ".join(map(str, inputs)))
     for given in inputs:
@@ -298,9 +297,8 @@ class PreparedPage:
 class PagePreparer:
     """Cuts pages into lines, regions or not at all; texts that they have are kept unless `replace_texts`.
 
-    With `most` a region is cut into parts of at most so many neighbouring lines, as in the training samples.
-    `tables` finds them on pages whose source has none. With `regions`, types in lower case, lines in
-    regions of other types are not read.
+    With `most` a region is cut into parts of at most so many neighbouring lines, as in the training samples. `tables`
+    finds them where the source has none. With `regions`, types in lower case, lines in others are not read.
     """
 
     unit: Unit

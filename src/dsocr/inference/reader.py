@@ -59,8 +59,7 @@ class LocalReader:
     ) -> "LocalReader":
         """Load a base, or a finished run's adapter on its base with the settings of its training.
 
-        The base is found unless it is given. `merged` adds the adapter to the base's weights in memory, which reads
-        faster but cannot be switched off.
+        The base is found unless given. `merged` adds the adapter to its weights: faster, but it cannot be switched off.
         """
         folder, device = run.adapter, choose_device()
         base, settings = base or Base.of_adapter(folder), ReadingSettings.load(folder)

@@ -25,7 +25,6 @@ from dsocr.images import eight_bit, open_image
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.inference.engines import Cluster, Engine, RemoteEngine, RemoteReader, choose_engine
 from dsocr.inference.inputs import (
-    FoundPages,
     InputPage,
     PagePreparer,
     PreparedPage,
@@ -322,7 +321,7 @@ def transcribe(
     paths = as_paths(inputs)
     out, listing = Path(output), None if review is None else Path(review)
     formats = [format] if isinstance(format, str) else list(format)
-    fetching, share = FetchOptions.parse(fetch), _parse_shard(shard)
+    fetching, (number, shards) = FetchOptions.parse(fetch), _parse_shard(shard)
     server = choose_engine(engine, engine_model or folder.name)
     _require_usable(out, script=script, engine=server, review=listing, first=first, overwrite=overwrite)
     is_remote = local is not None or isinstance(server, RemoteEngine)
@@ -344,7 +343,14 @@ def transcribe(
         resumable_work(out) as work,
         find_pages(paths, work.folder / "unpacked", shows=images, out=out, fetch=fetching, progress=progress) as listed,
     ):
-        target, pages = _choose_pages(listed, paths, out, formats, share, strict=strict)
+        if not listed.pages or (strict and listed.failed):
+            message = _summary(listed.failed) or f"Nothing to read in {', '.join(map(str, paths))}"
+            raise DataError(message, code="inputs-unreadable" if listed.failed else "inputs-empty")
+        chosen_formats = output_formats(out, formats, all_xml=all(page.image for page in listed.pages))
+        target = Target(out, *chosen_formats, f"{number}/{shards}" if shards > 1 else None)
+        pages = listed.pages[number - 1 :: shards]
+        if not pages:
+            raise DataError(f"This shard has no pages; there are {len(listed.pages)} in total", code="shard-empty")
         target.validate(pages, overwrite=overwrite)
         _require_types(preparer, pages)
         line_images = [page for page in listed.pages if page.shows == "line"]
@@ -531,27 +537,6 @@ def _require_types(preparer: PagePreparer, pages: Sequence[InputPage]) -> None:
     if scan is not None:
         hint = f"give ALTO or PAGE files that state them, or leave out {option('regions')}"
         raise ConfigError("its region types are unknown", code="regions-unknown", where=scan.id, hint=hint)
-
-
-def _choose_pages(
-    listed: FoundPages,
-    inputs: Sequence[Path],
-    out: Path,
-    formats: Sequence[str],
-    shard: tuple[int, int],
-    *,
-    strict: bool,
-) -> tuple[Target, list[InputPage]]:
-    """Return where to write, and the pages of the shard. Raises DataError if there are none."""
-    if not listed.pages or (strict and listed.failed):
-        message = _summary(listed.failed) or f"Nothing to read in {', '.join(map(str, inputs))}"
-        raise DataError(message, code="inputs-unreadable" if listed.failed else "inputs-empty")
-    share = f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None
-    target = Target(out, *output_formats(out, formats, all_xml=all(page.image for page in listed.pages)), share)
-    pages = listed.pages[shard[0] - 1 :: shard[1]]
-    if not pages:
-        raise DataError(f"This shard has no pages; there are {len(listed.pages)} in total", code="shard-empty")
-    return target, pages
 
 
 def _open_reader(

@@ -1,8 +1,7 @@
 """Make lines from the probabilities of a text detector, put them in reading order, and draw targets to train it.
 
 The detector marks the middle of each line, without ascenders and descenders, and often in several pieces. Arrays of
-probabilities are (rows, columns); lengths are in their pixels, and `thickness` is the height of the mark, about half of
-the line's.
+probabilities are (rows, columns); lengths are in their pixels; `thickness`, of the mark, is about half a line's height.
 """
 
 import math
@@ -66,8 +65,7 @@ _APART = 0.4
 class _Piece:
     """Text in neighbouring columns from `begin` on: the middle row and the thickness in each.
 
-    `mask` are the pixels, in rows from `top` on; `thickness` and `middle` are medians of `heights` and `rows`, and
-    `levels` the mean rows where it starts and ends.
+    `mask` has the rows from `top` on; `thickness` and `middle` are medians, `levels` the rows where it starts and ends.
     """
 
     begin: int
@@ -231,8 +229,7 @@ def _outline(line: list[_Piece], scale: tuple[float, float], size: tuple[int, in
 def reading_outlines(outlines: Sequence[Outline]) -> list[Outline]:
     """Return outlines to cut the images from that are read: taller than those of `find_outlines` where there is room.
 
-    Letters reach above and below the outlines that people draw, and are read better whole. Outlines of another shape
-    than `find_outlines` gives stay as they are.
+    Letters reach beyond drawn outlines, and are read better whole. Outlines of other shapes stay as they are.
     """
     boxes = np.array([bounds(outline.baseline or outline.polygon) for outline in outlines]).reshape(-1, 4)
     return [_heighten(outline, outlines, boxes) for outline in outlines]

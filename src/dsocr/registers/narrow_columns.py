@@ -1,8 +1,7 @@
 """Look again at the narrow columns of tables: numbers, days and sums that are lost on a page as the detector sees it.
 
 The columns are put side by side and upright on a sheet, which the detector sees enlarged. That costs less than a page,
-and text of one column is not joined with text beside it. Earlier outlines stay unless they cover the numbers of
-several rows.
+and text of one column is not joined with text beside it. Earlier outlines that cover several rows are replaced.
 """
 
 import math

@@ -145,10 +145,9 @@ class Engine:
 
     def _read(self, batch: Sequence[QueuedImage]) -> list[Prediction | RequestError]:
         """The prediction of every image, or the error; an image that cannot be read does not affect the others."""
-        started = time.monotonic()
-        outcomes = self._read_together(batch) or [self._read_together([job])[0] for job in batch]
+        with _BATCH_SECONDS.time():
+            outcomes = self._read_together(batch) or [self._read_together([job])[0] for job in batch]
         _BATCHES.observe(len(batch))
-        _BATCH_SECONDS.observe(time.monotonic() - started)
         if self._read_pages:
             return_free_memory()
         return outcomes
@@ -213,8 +212,7 @@ def _too_late(limits: ServerLimits) -> RequestError:
 class ServedModels:
     """Adapters of one base by name, and the units of images that they read; the first is the default.
 
-    `script` replaces `generation.script` of each; where that is auto, a line is read in any script, because other
-    requests must not change its text.
+    `script` replaces that of each; auto reads in any script, because other requests must not change a line's text.
     """
 
     def __init__(self, adapters: Mapping[str, Path], *, script: str | None = None) -> None:

@@ -34,10 +34,6 @@ _UNSUPPORTED_LAUNCHES = {
 }
 
 
-class PeerFailedError(RunError):
-    """Another process of this training failed; it reports the reason itself."""
-
-
 @dataclass(frozen=True, slots=True)
 class Distributed:
     """This process's rank among `world_size` processes; a single process waits for nobody."""
@@ -72,14 +68,14 @@ class Distributed:
     def broadcast(self, function: Callable[[], T]) -> T:
         """Call the function on rank 0 alone and return its JSON value everywhere.
 
-        Raises PeerFailedError on the other ranks if the function fails.
+        Raises RunError on the other ranks if the function fails.
         """
         if self.world_size == 1:
             return function()
         if not self.is_main:
             message = self.all_gather(None)[0]
             if message is None:
-                raise PeerFailedError("the main process failed", code="peer-failed")
+                raise RunError("the main process failed", code="peer-failed")
             return cast(T, message["value"])
         try:
             result = function()
@@ -109,7 +105,7 @@ ALONE = Distributed()
 def connect() -> Iterator[Distributed]:
     """Connect with the other processes of this launch for the `with` block.
 
-    Raises ConfigError if the processes cannot train together, PeerFailedError if another one fails.
+    Raises ConfigError if the processes cannot train together, RunError if another one fails.
     """
     dist = Distributed(*rank_and_count())
     if dist.world_size == 1 or distributed.is_initialized():  # whoever initialised the process group destroys it
@@ -127,7 +123,7 @@ def connect() -> Iterator[Distributed]:
             raise
         # `from None`: the failed process reports the cause; this one only lost its connection.
         hint = "see its own message; without one, it may have run out of memory"
-        raise PeerFailedError("another process of this training failed", code="peer-failed", hint=hint) from None
+        raise RunError("another process of this training failed", code="peer-failed", hint=hint) from None
     distributed.destroy_process_group()
 
 

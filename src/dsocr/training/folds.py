@@ -91,12 +91,10 @@ def read_folds(
 ) -> list[FoldReading]:
     """Train each fold in `config.output` and read its lines; `name` is that of the files with what was read.
 
-    A dataset without folds gets some, in a copy in the work folder: by writer, else by document or page, `folds` of
-    them (5 if not given). `readings` says how often a line is read, for the progress. `overwrite` trains again what was
-    trained on another dataset or with other settings.
+    A dataset without folds gets `folds` (5 if not given) in a copy in the work folder: by writer, else document or
+    page. A line is read `readings` times. `overwrite` trains again what has other data or settings.
 
-    Raises ConfigError if several processes were launched, DataError for a number of folds that the dataset does not
-    have, RunError if the folder holds other runs.
+    Raises ConfigError for several processes, DataError for another number of folds, RunError for other runs.
     """
     require_one_process("start the command itself, without torchrun")
     dataset = _with_folds(config, folds, overwrite=overwrite)

@@ -208,8 +208,7 @@ class SheetRow:
 def preview_rows(job: Job, processor: "Processor", *, samples: int, epochs: int, as_model: bool) -> Iterator[SheetRow]:
     """Yield a row for each of `samples` training samples: the original image, then that of each of the first epochs.
 
-    The samples are spread evenly over the split. With `as_model` the images are what the processor makes of them, the
-    tiles of a view below the whole.
+    The samples are spread evenly. With `as_model` the images are the processor's, the tiles of a view below the whole.
     """
     config, dataset = job.config, job.samples_from
     split = dataset.samples(Split.TRAIN)

@@ -190,9 +190,8 @@ class LengthGroupedSampler(Sampler[list[int]]):
     micro-batches of `micro_batch_size`, which are shuffled again: less padding, and each step still trains on the
     samples drawn for it. Without `group` they stay as drawn.
 
-    With several ranks, each takes every `world_size`-th micro-batch. The epoch is filled up with indices from
-    `len(lengths)` on, one beyond for each sample, so that all ranks have equally many full micro-batches; a dataset
-    masks these samples (see `Filler`).
+    With several ranks, each takes every `world_size`-th micro-batch. Indices from `len(lengths)` on, samples to mask
+    (see `Filler`), fill up the epoch, so that all ranks have equally many full micro-batches.
     """
 
     lengths: Sequence[int]

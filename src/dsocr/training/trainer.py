@@ -110,8 +110,7 @@ class Trainer:
 
     `loss_function(model, batch, num_items)` returns the sum of the losses of the batch's items divided by `num_items`,
     the number of items of the whole step over all ranks. Items are the labels that are not -100, or the rows of the
-    batch if it has no `labels`. `prepare_batch` runs on the device, before the model is called. `frozen` are parts of
-    the model that stay in evaluation mode.
+    batch if it has no `labels`. `prepare_batch` runs on the device. `frozen` parts stay in evaluation mode.
 
     `save` is called on every rank, every `save_every` steps, at the end, and where a callback stops with `save=True`.
 

@@ -82,9 +82,8 @@ class Archive:
 
         With `regions`, by their numbers, lines of a region follow one another, as these formats have them.
         """
-        grouped: dict[int | None, list[StoredLine]] = {}
-        for line in lines:
-            grouped.setdefault(line.region if regions else None, []).append(line)
+        ranks: dict[int | None, int] = {}
+        ordered = sorted(lines, key=lambda line: ranks.setdefault(line.region, len(ranks))) if regions else lines
         known = {
             number: Region(region_id(region), region.outline, region.kind) for number, region in (regions or {}).items()
         }
@@ -95,8 +94,7 @@ class Archive:
                 line.outline,
                 known.get(line.region or 0),
             )
-            for group in grouped.values()
-            for line in group
+            for line in ordered
         )
         file, number = _split_name(page.image.as_posix())
         return Page(
@@ -179,14 +177,14 @@ def import_pages(
     """Add the pages that the store does not have yet, with the texts of the source; returns the number added.
 
     Lines are detected on images and PDF pages without any; `progress` counts those. `writer` is a column or a pattern
-    and `encoding` that of texts that are not UTF-8, as in `prepare`. With `tables` they are found on pages whose source
-    has none. What cannot be shown goes to `notes`.
+    and `encoding` that of other texts than UTF-8, as in `prepare`. `tables` finds them where the source has none.
+    What cannot be shown goes to `notes`.
     """
     patterns = NamePatterns({"writer": writer, "page": None, "document": None})
     added = 0
     for item in archive.skipped:
         notes.skip(item)
-    known = {page.image.as_posix(): page for page in store.pages()}
+    known = {page.image.as_posix() for page in store.pages()}
     with text_encoding(encoding):
         for image, name, markup in _described_images(archive, format, notes):
             named = patterns.apply(image, notes)
@@ -194,7 +192,7 @@ def import_pages(
                 laid_out = _assign_text_to_lines(named, archive, name, size, notes)
                 described = markup if laid_out is named else None
                 added += _add_page(store, archive, laid_out, name, size, described, tables=tables)
-    known = {page.image.as_posix(): page for page in store.pages()}
+    known = {page.image.as_posix() for page in store.pages()}
     missing = [name for name in _image_names(archive, notes) if name not in known]
     for done, name in enumerate(missing, start=1):
         if (size := _image_size(archive, name, notes)) is not None:
@@ -366,8 +364,7 @@ def _add_page(
 
 def detect_outlines(archive: Archive, page: StoredPage) -> list[Outline]:
     """The outlines of the lines that are found on a page, in reading order. Raises DataError if it cannot be read."""
-    name = page.image.as_posix()
-    return [line.outline for line in archive.detect(archive.read(name), page.name) if line.outline]
+    return [line.outline for line in archive.detect(archive.image_bytes(page), page.name) if line.outline]
 
 
 _CACHED_IMAGES = 24

@@ -35,8 +35,7 @@ _RANK = re.compile(r"\s*readingOrder\s*\{\s*(?:index\s*:\s*(\d{1,11}))?[^}]*\}")
 def read_regions(raw: bytes) -> list[tuple[StoredRegion, tuple[int, ...]]]:
     """The text regions and cells of an ALTO or PAGE file, in its own pixels, each with its lines, counted from 0.
 
-    The block of lines without a region and regions without an outline are skipped, and Transkribus' cells of tables
-    that cannot be shown as a grid.
+    Skips the block of lines without a region, regions without an outline, and Transkribus' cells that form no grid.
     """
     root = parse_xml_bytes(raw)
     page, labels = only_page(root), tag_labels(root)

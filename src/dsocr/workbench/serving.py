@@ -40,8 +40,7 @@ def serve(
 ) -> None:
     """Serve until Ctrl-C (KeyboardInterrupt) or another signal (SystemExit).
 
-    With a `token`, browsers must have opened the page with `?token=...` once. `names` are further host names that
-    the server is reached under, such as a proxy's.
+    With a `token`, browsers must have opened the page with `?token=...` once. `names` are a proxy's host names.
     """
     secret = session.store.setting("secret") or secrets.token_hex(32)
     session.store.set_setting("secret", secret)

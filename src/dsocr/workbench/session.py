@@ -99,11 +99,11 @@ class Advice:
     can_learn: bool = False
 
 
+@dataclass(eq=False)
 class Presence:
     """Who is at which line, so that two people need not do the same one: each window's last line, for some minutes."""
 
-    def __init__(self) -> None:
-        self._held: dict[str, tuple[str, int, str, float]] = {}
+    _held: dict[str, tuple[str, int, str, float]] = field(default_factory=dict)
 
     def enter(self, window: str, visitor: str, line: int, name: str) -> None:
         """Record that a visitor of that name is at a line in one of their windows."""
@@ -211,8 +211,7 @@ class Session:
     def advice(self) -> Advice | None:
         """The next step for somebody who starts with scans; None without a model that reads.
 
-        How the hand is read is measured on accepted lines as the model had read them before anybody accepted them; what
-        learning changed, on lines that it did not learn.
+        How the hand is read is measured on accepted lines as the model had read them; learning, on lines not learnt.
         """
         if self.reader is None:
             return None
