@@ -29,8 +29,8 @@ from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.models.token_batches import collate, decode, drop_ignored_positions, normalize_pixels
 from dsocr.training.feature_cache import cache_features
-from dsocr.training.readers import make_sampler, make_trainable
-from dsocr.training.samples import EncodedSamples, Setup
+from dsocr.training.readers import make_trainable
+from dsocr.training.samples import EncodedSamples, LengthGroupedSampler, Setup, measure_lengths
 from runner import COPISTE, Table, Times, in_turns, make_parser, parse, record, require_copiste
 
 STEP = 32
@@ -130,7 +130,9 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     if recipe.compiled:
         encoder.family.prepare_training(model, base.network, compile_layers=True, checkpoint_activations=False)
     optimizer = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad], lr=2e-3)
-    order = [index for batch in make_sampler(config, samples) for index in batch]
+    lengths = [length.sequence for length in measure_lengths(samples.samples, encoder)]
+    sampler = LengthGroupedSampler(lengths, recipe.micro_batch_size, STEP, seed=config.seed, group=recipe.grouped)
+    order = [index for batch in sampler for index in batch]
     return Training(recipe, model, samples, order, optimizer)
 
 

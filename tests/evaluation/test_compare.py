@@ -45,7 +45,7 @@ def test_the_verdict(
     comparison = against(first, second, writers)
     (difference,) = comparison.differences
     assert (difference.verdict, difference.groups) == (verdict, groups)
-    assert difference.difference == pytest.approx((sum(second) - sum(first)) / len(first) / len(TEXT))
+    assert difference.change.difference == pytest.approx((sum(second) - sum(first)) / len(first) / len(TEXT))
     text = render_comparison(comparison)
     assert text.startswith(difference.summary)
     assert text.index("\n\n") == len("\n".join([difference.summary, *comparison.answers])), "answers come first"

@@ -231,11 +231,6 @@ class Difference:
     worsened: Sequence[ReadLine]
 
     @property
-    def difference(self) -> float:
-        """The second system's CER minus the first's, as a fraction; negative if the second is better."""
-        return self.second.score.cer.rate - self.first.score.cer.rate
-
-    @property
     def verdict(self) -> Verdict:
         """The verdict on the main rate."""
         return self.change.verdict
@@ -288,7 +283,7 @@ class Difference:
             "verdict": self.verdict,
             "scope": self.rate.scope,
             "summary": self.summary,
-            "difference": self.difference if math.isfinite(self.difference) else None,
+            "difference": self.change.difference,
             "interval": asdict(self.change.interval),
             "p": self.change.p,
             "corrected_p": self.change.corrected_p,

@@ -202,7 +202,7 @@ def describe_in_words(
         yield f"{known} have a text that training has seen; on the others {unseen} are wrong."
     if len(budget) > _LEAST_CURVE and budget[0].rest:
         yield sentence(describe_gain(budget))
-    if difference is not None and difference.difference > 0:
+    if difference is not None and (difference.change.difference or 0) > 0:
         yield "Next: read with the base, or train again with a lower learning rate or on more lines."
     elif difference is not None and (dominant := describe_dominant_line(difference.second.lines, "the trained model")):
         yield f"Next: {dominant}."

@@ -185,9 +185,8 @@ def align(
         for number in range(1, rounds + 1):
             former = result.texts()
             folder = work.parts / f"round-{number}"
-
             show = partial(done.show, note=f"round {number} of {rounds}, reading and aligning")
-            result = _Round(folder, reader, preparer, edition).align(source.pages, lambda now, _, show=show: show(now))
+            result = _Round(folder, reader, preparer, edition).align(source.pages, show)
             done.add(len(source.pages))
             changed = sum(map(operator.ne, former, result.texts()))
             if former and len(former) == len(result.texts()) and changed < _UNCHANGED * len(former):
@@ -301,12 +300,12 @@ class _Round:
     preparer: PagePreparer
     edition: _Edition
 
-    def align(self, pages: Sequence[InputPage], progress: Callable[[int, int], None]) -> _Result:
+    def align(self, pages: Sequence[InputPage], progress: Callable[[int], None]) -> _Result:
         """Align each page with its text."""
         self.folder.mkdir(parents=True, exist_ok=True)
         result = _Result()
         with closing(Journal(self.folder / "journal.sqlite", commit_seconds=1.0)) as journal:
-            read_into(journal, pages, self._read, progress=progress)
+            read_into(journal, pages, self._read, progress=lambda done, _: progress(done))
             for page in pages:
                 row = journal.get(page_key(page))
                 if "failed" in row:
