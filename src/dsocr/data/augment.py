@@ -339,10 +339,7 @@ def _adjust_levels(image: Image.Image, gain: float, shift: float) -> Image.Image
 
 
 def _shade(image: Image.Image, mask: Image.Image, shares: Sequence[float] | Values) -> Image.Image:
-    """Take away a share (0..1) of red, green and blue where the mask is 255; of grey their mean.
-
-    Multiplied, so dark letters stay dark under anything that is on them.
-    """
+    """Darken by a share (0..1) of red, green and blue, of grey their mean, where the mask is 255."""
     taken = list(shares) if image.mode == "RGB" else [sum(shares) / len(shares)]
     levels = np.arange(256)
     bands = [mask.point((255 - levels * share).round().astype(np.uint8).tolist()) for share in taken]

@@ -210,10 +210,7 @@ def _reader(
 
 
 def read_dataset(folder: Path) -> Iterator[Page]:
-    """The samples of a dataset folder as images of one line each.
-
-    Their place on the original page goes to `columns`, since it is not a place on this image.
-    """
+    """The samples of a dataset folder as images of one line each; their place on the page goes to `columns`."""
     dataset = Dataset.open(folder)
     for split in Split:
         for where, sample in dataset.numbered(split):

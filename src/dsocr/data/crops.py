@@ -35,10 +35,7 @@ CROPS: TypeAdapter[CroppedPage | CropFailure] = TypeAdapter(CroppedPage | CropFa
 
 
 def read_sources(dataset: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield the key, the hash and the recorded crops of each source image of a dataset, with files relative to it.
-
-    Ends where `sources.jsonl` is damaged: the other pages are cropped again.
-    """
+    """Yield key, hash and crops of each source image of a dataset, files relative to it, up to any damage."""
     with (
         suppress(OSError, ValueError, LookupError, TypeError),
         (dataset / SOURCES_FILE).open(encoding="utf-8") as file,

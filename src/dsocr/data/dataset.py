@@ -459,10 +459,7 @@ class SplitWriter:
 
 
 def require_free_dataset(output: Path, *sources: Path, overwrite: bool, may_be_inside: bool = True) -> None:
-    """Raise DataError if writing a dataset to `output` would destroy something else.
-
-    It may be inside a source of scans, where finished datasets are skipped.
-    """
+    """Raise DataError if a dataset in `output` would destroy something else; a source of scans skips datasets in it."""
 
     def files(folder: Path) -> list[str] | None:
         shards = (f"{SHARDS_FOLDER}/{path.name}" for path in (folder / SHARDS_FOLDER).glob("*.parquet"))

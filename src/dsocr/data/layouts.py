@@ -85,10 +85,7 @@ def box_overlaps(box: Box, others: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def layout_xml(page: Page, size: tuple[int, int]) -> str:
-    """Return the layout of a page as PAGE XML in pixels of its image, of this size; empty for a page without one.
-
-    Raises DataError if the outlines are for an image of another shape.
-    """
+    """Return a page's layout as PAGE XML in pixels of its image, empty without one. DataError for another shape."""
     if not page.layout:
         return ""
     lines = tuple(replace(line, alignment=None) for line in page.layout)

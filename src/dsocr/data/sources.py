@@ -6,7 +6,7 @@ A SourceReport collects skipped, changed and ambiguous items.
 
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -39,10 +39,7 @@ _IMAGE_CONTAINERS = IMAGE_SUFFIXES | {".parquet", ".pdf"}
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """A source to read at `path`; `name` is its name in cards, `items` were found while opening it.
-
-    `index` says where the pages of a fetched source are from.
-    """
+    """A source at `path`: its name in cards, items found while opening it, and the index of a fetched one."""
 
     path: Path
     name: str
@@ -208,10 +205,7 @@ def _packed_inside(name: str) -> Skipped:
 
 
 class NamePatterns:
-    """Finds the writer, page and document of an image, each in a column of a table or by a pattern in its name.
-
-    None keeps the source's own name.
-    """
+    """Finds an image's writer, page and document in a column or by a pattern in its name; None keeps the source's."""
 
     def __init__(self, patterns: Mapping[str, str | None]) -> None:
         self._patterns = {kind: pattern for kind, pattern in patterns.items() if pattern is not None}
@@ -278,27 +272,6 @@ def match_name(pattern: str, name: str) -> str | None:
         message, hint = f"the pattern {pattern} takes for ever on {name!r}", "write a repetition in a repetition as one"
         raise DataError(message, code="pattern-too-slow", hint=hint) from error
     return (match[1] if match.re.groups else match[0]) or None if match else None
-
-
-_USUAL_PATTERNS = (r"^(\D*\d+)", r"^([^_-]+)[_-]", r"^(.+)[_-][^_-]*$", r"([^/]+)/[^/]*$")
-"""Where names of images usually have a writer: up to the first number, before the first or last separator, folder."""
-
-
-def suggest_patterns(names: Iterable[str]) -> list[tuple[str, Counter[str]]]:
-    """Patterns that divide image names into groups, with the number of images in each group, most groups first.
-
-    A pattern counts only if it matches every name and gives at least two groups, one of them with several images.
-    Where folders have files of the same name, these were counted anew in each, and only the folder says more.
-    """
-    names = list(names)
-    repeat = len({name.rpartition("/")[2] for name in names}) < len(names)
-    patterns: dict[tuple[str, ...], tuple[str, Counter[str]]] = {}
-    for pattern in (pattern for pattern in _USUAL_PATTERNS if "/" in pattern or not repeat):
-        matched = [match_name(pattern, name) for name in names]
-        groups = Counter(group for group in matched if group)
-        if groups.total() == len(names) and 1 < len(groups) < len(names):
-            patterns.setdefault(tuple(map(str, matched)), (pattern, groups))
-    return sorted(patterns.values(), key=lambda item: -len(item[1]))
 
 
 _OVERHANG = 0.1

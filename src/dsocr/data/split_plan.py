@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from dsocr.data.dataset import Dataset, FixedListCard, SourceReport
-from dsocr.data.sources import suggest_patterns
 from dsocr.data.splits import (
     GIVEN,
     Label,
@@ -78,10 +77,7 @@ def read_fixed_list(path: Path) -> FixedList:
 
 
 def match_fixed(entries: Iterable[FixedEntry], candidates: Sequence[SplitCandidate]) -> dict[int, FixedEntry]:
-    """Index of a sample -> the entry that names it.
-
-    Raises DataError for a name that is unknown or ambiguous, and for two entries that disagree.
-    """
+    """Index of a sample -> the entry that names it. Raises DataError for unknown, ambiguous and conflicting names."""
     # Name -> the (kind, full name) it may mean -> indices of the samples.
     index: dict[str, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
     for place, candidate in enumerate(candidates):
@@ -201,10 +197,8 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
         return _use_given_splits(candidates, plan, report)
     if plan.split_by is None and plan.earlier is None and "writer" not in known_units(candidates):
         kept = "only lines with the same text" if unit == "text" else f"the lines of a {unit}"
-        message = f"writers are unknown: {kept} stay together, and one writer's lines may be in train and test"
-        for pattern, groups in suggest_patterns(dict.fromkeys(candidate.name for candidate in candidates))[:2]:
-            message += f"; --writer '{pattern}' would find {len(groups)}: {', '.join(list(groups)[:3])}, ..."
-        report.note(message)
+        risk = "one writer's lines may be in train and test; --writer finds writers in file names"
+        report.note(f"writers are unknown: {kept} stay together, and {risk}")
     if copies := [*find_copies(candidates).values()]:
         same = " = ".join(copies[0])
         report.note(f"{len(copies)} images are there under several names and stay in one split, e.g. {same}")

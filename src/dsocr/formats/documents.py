@@ -50,10 +50,7 @@ _SHOW_IMAGES = frozenset({"tei", "pdf"})
 
 
 def write_text(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
-    """Write the texts of all pages in order: a blank line between regions, a form feed between pages.
-
-    The text of a line image follows its place and a tab.
-    """
+    """Write all texts: a blank line between regions, a form feed between pages; line images as place, tab, text."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         separator = ""
         for page in pages:

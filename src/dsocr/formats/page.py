@@ -18,15 +18,13 @@ from dsocr.document import (
     Line,
     Outline,
     Page,
-    Point,
     ProcessingStep,
     Region,
-    format_points,
     word_boxes,
 )
 from dsocr.formats import xml
 from dsocr.formats.format import Format, stated_size
-from dsocr.formats.table_regions import TableWriter, cells_together, parse_tables
+from dsocr.formats.table_regions import TableWriter, add_outlined, cells_together, drawable_points, parse_tables
 from dsocr.formats.xml import LineTexts, XmlPage, add_element, escape_text, integer_attribute
 from dsocr.formats.xml_tree import Element, XmlTree
 from dsocr.text import is_right_to_left
@@ -133,10 +131,7 @@ read_page = partial(xml.read_xml_pages, root_element="PcGts", parse=parse_page)
 
 
 def _line_outline(line: etree._Element) -> Outline | None:
-    """Return the outline of a line; `orientation` says how it is read where it has no baseline.
-
-    That of its region, or of the page, has the degrees by which to turn it clockwise.
-    """
+    """Return a line's outline; without a baseline, `orientation` around it (degrees clockwise) says how it is read."""
     outline = xml.parse_outline(line)
     if outline is None or outline.baseline:
         return outline
@@ -318,7 +313,7 @@ def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, di
     order = None
     if regions or page.tables:
         order = add_element(add_element(element, "ReadingOrder", {}), "OrderedGroup", {"id": "order"})
-    tables = TableWriter(page, element, taken, version == NEWEST, _add_outlined)
+    tables = TableWriter(page, element, taken, version == NEWEST)
     cells, ordered = page.cells, dict[str, None]()
     for index, (id_, lines) in enumerate(regions):
         known, outline = lines[0][1].region, xml.region_outline([line for _, line in lines], page)
@@ -326,18 +321,18 @@ def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, di
         if table and cell:
             region = tables.add_cell(cell, table, id_, index, outline)
         else:
-            region = _add_outlined(element, "TextRegion", id_, index, outline)
+            region = add_outlined(element, "TextRegion", id_, index, outline)
         ordered[tables.name(table) if table else id_] = None
         if known and known.kind in REGION_TYPES:
             region.set("type", known.kind)
         elif known and known.kind:
             region.set("custom", f"{region.get('custom')} {xml.custom_kind(known.kind)}")
         for line_index, (line_id, line) in enumerate(lines):
-            child = _add_outlined(region, "TextLine", line_id, line_index, line.outline, (width, height))
+            child = add_outlined(region, "TextLine", line_id, line_index, line.outline, (width, height))
             if line.kind:
                 child.set("custom", f"{child.get('custom')} {xml.custom_kind(line.kind)}")
             if line.outline and line.outline.baseline:
-                add_element(child, "Baseline", {"points": _format_points(line.outline.baseline)})
+                add_element(child, "Baseline", {"points": drawable_points(line.outline.baseline)})
             if line.text:
                 conf = {"conf": f"{line.alignment.score:.4f}"} if line.alignment else {}
                 add_element(add_element(child, "TextEquiv", conf), "Unicode", {}, line.text)
@@ -359,26 +354,6 @@ def _creation_time() -> str:
     seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
     time = datetime.fromtimestamp(int(seconds) if _DIGITS.fullmatch(seconds) else 0, UTC)
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _add_outlined(
-    parent: etree._Element, name: str, id_: str, index: int, outline: Outline | None, size: tuple[int, int] = (1, 1)
-) -> etree._Element:
-    """Add a region or a line with its polygon, else with the outermost pixels of its box or of the image."""
-    kind = "image" if outline is None else "" if outline.polygon else "box"
-    custom = f"readingOrder {{index:{index};}}" + (f" outline {{type:{kind};}}" if kind else "")
-    element = add_element(parent, name, {"id": id_, "custom": custom})
-    left, top, right, bottom = outline.box if outline else (0, 0, *size)
-    corners = (left, top), (right - 1, top), (right - 1, bottom - 1), (left, bottom - 1)
-    polygon = outline.polygon if outline else ()
-    add_element(element, "Coords", {"points": _format_points(polygon or corners)})
-    return element
-
-
-def _format_points(points: Iterable[Point]) -> str:
-    """Format points as PAGE allows them: none negative, and at least two."""
-    moved = [(max(x, 0), max(y, 0)) for x, y in points]
-    return format_points(moved * 2 if len(moved) == 1 else moved)
 
 
 def _is_moved(line: Line) -> bool:
@@ -430,7 +405,7 @@ def _words(tree: XmlTree, line: Element, read: Line, box: Box | None) -> list[El
     for number, (word, start, place) in enumerate(word_boxes(read.text, box, sides), start=1):
         left, top, right, bottom = place or box
         corners = (left, top), (max(right - 1, left), top), (max(right - 1, left), bottom - 1), (left, bottom - 1)
-        coords = tree.new("Coords", {"points": _format_points(corners)})
+        coords = tree.new("Coords", {"points": drawable_points(corners)})
         text = _text_equiv(tree, word, read.word_confidences.get(start))
         words.append(tree.new("Word", {"id": f"{id_}_w{number}"}, coords, text))
     return words

@@ -165,16 +165,16 @@ def _table_rows(
         yield _row(page, number, row - first + 1, cells)
 
 
-def _columns(rows: Sequence[RegisterRow]) -> list[str]:
-    """Return the names of the columns of all rows, in their first order."""
+def _read_table(pages: Iterable[Page]) -> tuple[list[RegisterRow], list[str]]:
+    """Return the rows of pages, and the names of their columns in their first order, `outside` last."""
+    rows = list(register_rows(pages))
     names = dict.fromkeys(name for row in rows for name in row.cells)
-    return [*(name for name in names if name != OUTSIDE), *([OUTSIDE] if OUTSIDE in names else [])]
+    return rows, sorted(names, key=lambda name: name == OUTSIDE)
 
 
 def write_csv(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
     """Write the rows as CSV in UTF-8 with a mark, which Excel wants."""
-    rows = list(register_rows(pages))
-    columns = _columns(rows)
+    rows, columns = _read_table(pages)
     cells = ([*row.facts.values(), *map(row.cells.get, columns)] for row in rows)
     path.write_text(spreadsheet([[*OWN_COLUMNS, *columns], *cells]), encoding="utf-8-sig", newline="")
 
@@ -184,8 +184,7 @@ def write_xlsx(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
     from openpyxl import Workbook
     from openpyxl.styles import Alignment, Font
 
-    rows = list(register_rows(pages))
-    columns = _columns(rows)
+    rows, columns = _read_table(pages)
     shown = [name for name in OWN_COLUMNS if name != "link"]
     workbook = Workbook()
     workbook.remove(workbook.worksheets[0])
@@ -218,11 +217,11 @@ def write_parquet(pages: Iterable[Page], path: Path, step: ProcessingStep) -> No
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = list(register_rows(pages))
+    rows, columns = _read_table(pages)
     kinds = (pa.string(), pa.string(), pa.string(), pa.int32(), pa.int32(), pa.float64())
     values = list(zip(*(row.facts.values() for row in rows), strict=True))
     arrays = {name: pa.array(of, kind) for name, of, kind in zip(OWN_COLUMNS, values, kinds, strict=True)}
-    arrays |= {name: pa.array([row.cells.get(name) for row in rows], pa.string()) for name in _columns(rows)}
+    arrays |= {name: pa.array([row.cells.get(name) for row in rows], pa.string()) for name in columns}
     pq.write_table(pa.table(arrays), path)
 
 

@@ -1,12 +1,23 @@
-"""Tables of PAGE XML: cells as its schema of 2019 has them, roles of text regions, and as Transkribus writes them."""
+"""Regions of PAGE XML with their tables: as its schema of 2019 has them, and as Transkribus writes them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import cast
 
 from lxml import etree
 
-from dsocr.document import CellPlace, Line, Outline, Page, Point, Table, TableCell, bounds_of_boxes, parse_points
+from dsocr.document import (
+    CellPlace,
+    Line,
+    Outline,
+    Page,
+    Point,
+    Table,
+    TableCell,
+    bounds_of_boxes,
+    format_points,
+    parse_points,
+)
 from dsocr.formats import xml
 from dsocr.formats.xml import add_element
 
@@ -15,9 +26,6 @@ TABLE_ID = "table"
 
 HEADING = "heading"
 """Type in `custom` of Transkribus' cells that are headings, which its schema has no attribute for."""
-
-AddOutlined = Callable[[etree._Element, str, str, int, Outline], etree._Element]
-"""Adds a region with this name, id, index and outline to an element."""
 
 
 def parse_tables(page: etree._Element) -> Iterator[Table]:
@@ -62,7 +70,6 @@ class TableWriter:
     parent: etree._Element
     taken: set[str]
     roles: bool
-    add_outlined: AddOutlined
     _elements: dict[str, etree._Element] = field(default_factory=dict)
     _written: set[str] = field(default_factory=set)
 
@@ -71,7 +78,7 @@ class TableWriter:
         if table.id not in self._elements:
             id_ = xml.take_id(table.id, TABLE_ID, self.taken)
             outline = table.outline or _around(table, self.page)
-            element = self.add_outlined(self.parent, "TableRegion", id_, len(self._elements), outline)
+            element = add_outlined(self.parent, "TableRegion", id_, len(self._elements), outline)
             for key, number in zip(("rows", "columns"), table.size, strict=True) if self.roles else ():
                 element.set(key, str(number))
             self._elements[table.id] = element
@@ -82,7 +89,7 @@ class TableWriter:
         self._written.add(cell.id)
         self.name(table)
         name, names = ("TextRegion", ("rowIndex", "columnIndex")) if self.roles else ("TableCell", ("row", "col"))
-        element = self.add_outlined(self._elements[table.id], name, id_, index, outline)
+        element = add_outlined(self._elements[table.id], name, id_, index, outline)
         placed = add_element(add_element(element, "Roles", {}), "TableCellRole", {}) if self.roles else element
         for key, number in zip((*names, "rowSpan", "colSpan"), astuple(cell.place), strict=False):
             placed.set(key, str(number))
@@ -105,6 +112,26 @@ class TableWriter:
             for child in element.iterchildren("{*}TableCell"):
                 points = parse_points(next(child.iterchildren("{*}Coords")).get("points"))
                 add_element(child, "CornerPts", {}, " ".join(map(str, cell_corners(points))))
+
+
+def add_outlined(
+    parent: etree._Element, name: str, id_: str, index: int, outline: Outline | None, size: tuple[int, int] = (1, 1)
+) -> etree._Element:
+    """Add a region or a line with its polygon, else with the outermost pixels of its box or of the image."""
+    kind = "image" if outline is None else "" if outline.polygon else "box"
+    custom = f"readingOrder {{index:{index};}}" + (f" outline {{type:{kind};}}" if kind else "")
+    element = add_element(parent, name, {"id": id_, "custom": custom})
+    left, top, right, bottom = outline.box if outline else (0, 0, *size)
+    corners = (left, top), (right - 1, top), (right - 1, bottom - 1), (left, bottom - 1)
+    polygon = outline.polygon if outline else ()
+    add_element(element, "Coords", {"points": drawable_points(polygon or corners)})
+    return element
+
+
+def drawable_points(points: Iterable[Point]) -> str:
+    """Format points as PAGE allows them: none negative, and at least two."""
+    moved = [(max(x, 0), max(y, 0)) for x, y in points]
+    return format_points(moved * 2 if len(moved) == 1 else moved)
 
 
 def _around(table: Table, page: Page) -> Outline:

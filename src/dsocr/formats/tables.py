@@ -173,11 +173,6 @@ def open_table(
         rows = [(number, _join_sides(cells, sides)) for number, cells in rows]
         header, roles["bbox"] = [*header, "bbox"], "bbox"
     values = {name: {cells.get(name, "").strip() for _, cells in rows} - {""} for name in header}
-    for column in header if "split" not in roles else ():
-        splits = set(map(parse_split, values[column]))
-        if column not in roles.values() and None not in splits and len(splits) > 1:
-            roles["split"] = column
-            break
     for role in OUTLINE_ROLES:
         # Each image of an imagefolder, which `metadata` describes, is a sample: its outline is where it was cut.
         if role in roles and role not in columns:
@@ -243,8 +238,6 @@ def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     if others and file.path.suffix.lower() in SHEET_SUFFIXES:
         used = ", ".join(f"{role} from {column!r}" for role, column in roles.items())
         yield Note(f"{file.where}: read are {used}; other columns: {', '.join(map(repr, sorted(others)))}")
-    if (split := roles.get("split")) and split not in {*columns.values(), *USUAL_NAMES["split"]}:
-        yield Note(f"the column {split!r} of {file.where} is read as the split")
     pages = [_read_row(file, roles, row) for row in rows]
     notation = None
     if column := roles.get("bbox"):

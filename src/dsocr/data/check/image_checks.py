@@ -319,10 +319,7 @@ def check_neighbours(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
 
 
 def _pages(samples: Sequence[CheckedSample]) -> Iterator[list[_PageLine]]:
-    """The measured lines of each page in order; of each writer in each split if pages are unknown.
-
-    Pages of too few lines to know their density are left out.
-    """
+    """The measured lines of each page, of each writer in a split if pages are unknown, where their density is known."""
     pages: dict[Hashable, list[_PageLine]] = defaultdict(list)
     for place, item in enumerate(samples):
         sample = item.sample
