@@ -116,12 +116,14 @@ class SourceReport:
             elif isinstance(item, Note):
                 self.note(item.message)
             else:
+                lines = []
                 for line in item.lines:
-                    if len(line.text) <= MAX_CHARACTERS:
-                        continue
-                    message = f"the text has {len(line.text):,} characters, and the limit is {MAX_CHARACTERS:,}"
-                    self.skip(Skipped(SkipReason.BAD_SOURCE, line.where, message))
-                yield replace(item, lines=tuple(line for line in item.lines if len(line.text) <= MAX_CHARACTERS))
+                    if len(line.text) > MAX_CHARACTERS:
+                        message = f"the text has {len(line.text):,} characters, and the limit is {MAX_CHARACTERS:,}"
+                        self.skip(Skipped(SkipReason.BAD_SOURCE, line.where, message))
+                    else:
+                        lines.append(line)
+                yield replace(item, lines=tuple(lines))
 
     def skipped_card(self) -> dict[str, CountCard]:
         """Skipped items by reason, as cards store them."""

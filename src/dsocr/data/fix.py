@@ -250,9 +250,7 @@ def fix_dataset(
     return FixReport(out, fixes, duplicates_left, lost)
 
 
-def copy_with_folds(
-    dataset: Dataset, out: Path, folds: int, *, seed: int = 17, progress: ProgressCallback | None = None
-) -> Dataset:
+def copy_with_folds(dataset: Dataset, out: Path, folds: int, *, seed: int = 17) -> Dataset:
     """Write a copy of a dataset without folds that has some, by `draw_folds`; images become links where possible."""
     require_free_dataset(out, dataset.folder, overwrite=False)
     splits = {split: list(_read_rows(dataset, split)) for split in Split}
@@ -261,7 +259,7 @@ def copy_with_folds(
     for row, fold in zip(rows, drawn, strict=True):
         row.columns["fold"] = fold
     with writing_folder(out) as folder:
-        cards = _write_samples(dataset, folder, splits, progress, link=True)
+        cards = _write_samples(dataset, folder, splits, None, link=True)
         changes = {"split_by": unit, "folds": max(drawn), "seed": seed, "splits": cards}
         dataset.card.model_copy(update=changes).write(folder)
     return Dataset.open(out)

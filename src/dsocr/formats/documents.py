@@ -22,7 +22,6 @@ from dsocr import __version__
 from dsocr.document import (
     Box,
     Line,
-    Outline,
     Page,
     ProcessingStep,
     Skipped,
@@ -121,7 +120,12 @@ def _environment() -> "Environment":
         "marked": _mark_up,
         "legal": replace_forbidden,
     }
-    environment.globals |= {"regions": _regions, "words": word_boxes, "baseline": _hocr_baseline, "points": _tei_points}
+    environment.globals |= {
+        "regions": _regions,
+        "words": word_boxes,
+        "baseline": _hocr_baseline,
+        "points": lambda outline: format_points((max(x, 0), max(y, 0)) for x, y in outline.polygon),
+    }
     return environment
 
 
@@ -139,10 +143,6 @@ def _hocr_baseline(line: Line, box: Box) -> str:
         return ""
     slope = (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
     return f"; baseline {slope:.4f} {round(points[0][1] + slope * (box[0] - points[0][0]) - box[3])}"
-
-
-def _tei_points(outline: Outline) -> str:
-    return format_points((max(x, 0), max(y, 0)) for x, y in outline.polygon)
 
 
 def _mark_up(text: str) -> Markup:

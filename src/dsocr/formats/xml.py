@@ -248,10 +248,7 @@ _layer: ContextVar[str | None] = ContextVar("part of the path of the file to tak
 
 @contextmanager
 def preferred_layer(name: str | None) -> Iterator[None]:
-    """Take the files with this in their path inside the block, where several describe one scan.
-
-    A context rather than an argument, since only the formats with such files need it.
-    """
+    """Take the files with this in their path where several describe one scan; a context, as few formats need it."""
     token = _layer.set(name)
     try:
         yield
@@ -260,10 +257,7 @@ def preferred_layer(name: str | None) -> Iterator[None]:
 
 
 def image_stem(file: Path) -> str:
-    """Return the name, without folders and suffix, of the image that an XML file names at its start, else its own.
-
-    Files are brought together by it without being parsed.
-    """
+    """Return the stem of the image that an XML file names at its start, else its own, without parsing the file."""
     match = _IMAGE.search(head(file).replace(b"\0", b"").decode("utf-8", "replace"))
     name = unescape(match[1] or match[2]).replace("\\", "/").rpartition("/")[2] if match else file.stem
     path = PurePosixPath(name)
@@ -580,10 +574,7 @@ def take_id(known: str, default: str, taken: set[str]) -> str:
 
 
 def name_elements(lines: Iterable[Line]) -> list[tuple[str, list[tuple[str, Line]]]]:
-    """Return the id of each region of a document to be written, with its lines and their ids.
-
-    The ids are unique, and those of the source where they are valid.
-    """
+    """Return the id of each region with its lines and their ids: unique, and the source's where they are valid."""
     taken: set[str] = set()
     regions = group_by_region(lines)
     own_ids = [group[0].region.id if group[0].region else "" for group in regions]

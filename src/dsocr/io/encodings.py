@@ -72,10 +72,7 @@ _encoding: ContextVar[str | None] = ContextVar("encoding of text files that are 
 
 @contextmanager
 def text_encoding(encoding: str | None) -> Iterator[None]:
-    """Read text files that are not UTF-8 in this encoding inside the block; None rejects them.
-
-    A context rather than an argument, since a format decides by itself which text files it reads.
-    """
+    """Read text files that are not UTF-8 in this encoding, None rejects them; a context, as formats choose files."""
     if encoding is not None:
         try:
             "а".encode(encoding, errors="replace")
@@ -134,10 +131,7 @@ def read_object(path: Path) -> dict[str, Any]:
 def reading_json(
     path: Path, error: type[DsocrError], code: str, *, message: str = "cannot be read", hint: str | None = None
 ) -> Iterator[Any]:
-    """Yield the content of a JSON file; whatever fails in the block because of it raises `error` with the code.
-
-    FileNotFoundError and errors of dsocr pass.
-    """
+    """Yield the content of a JSON file; what fails in the block because of it, but its absence, raises `error`."""
     try:
         yield json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

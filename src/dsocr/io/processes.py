@@ -165,10 +165,7 @@ class Workers:
         return future
 
     def in_order(self, started: Iterable[Callable[[], R]]) -> Iterator[R]:
-        """Call functions that wait for results, a few behind the last that `started` has yielded.
-
-        So no worker is idle, and memory stays small.
-        """
+        """Call functions that wait for results, few behind the last of `started`, so no worker is idle."""
         pending: deque[Callable[[], R]] = deque()
         for result in started:
             pending.append(result)
@@ -213,11 +210,8 @@ class LimitedProcess:
     """Calls functions in one other process, which is killed if a call takes more memory or processor time than it may.
 
     For libraries that allocate whatever a file from outside asks for. The process is started by the first call and
-    kept for the next ones; calls of several threads wait for each other.
-
-    Args:
-        memory: The bytes that the process may hold, its libraries included.
-        seconds: The processor time that a call may take.
+    kept for the next ones; calls of several threads wait for each other. `memory` is the bytes that the process may
+    hold, its libraries included, `seconds` the processor time that a call may take.
     """
 
     def __init__(self, memory: int, seconds: float) -> None:
