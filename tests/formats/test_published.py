@@ -316,7 +316,7 @@ def test_categories_are_types_and_those_without_a_text_are_skipped(tmp_path: Pat
         pytest.param("א60,50 ב10,10 ג10,52 ד70,8", "ד ב\nא ג", 2, id="words from right to left"),
         pytest.param("в_г10,50 а_б10,10", "а б\nв г", 1, id="lines"),
         pytest.param("а10,10 б10,50", "а\nб", 0, id="in order"),
-        pytest.param("а_б10,10 б20,12", "а б\nб", 0, id="a line and its word"),
+        pytest.param("а_б10,10 б20,12", "а б\nб", 1, id="a line and its word"),
     ],
 )
 def test_pages_are_read_by_their_places_and_it_is_said(tmp_path: Path, words: str, text: str, notes: int) -> None:

@@ -81,7 +81,7 @@ def struck_through(text: str) -> TextBlock:
         pytest.param(datetime(1905, 5, 12), "[$-F800]d.m.yyyy", None, id="a system's format"),
         pytest.param(time(0, 9, 5), "mm:ss", None, id="minutes without hours"),
         pytest.param(datetime(1905, 5, 12), "dd\\.mm\\.yyyy;@", "12.05.1905", id="a date as Excel writes its format"),
-        pytest.param(True, "General", None, id="a logical value"),
+        pytest.param(True, "General", "TRUE", id="a logical value"),
         pytest.param(1234567.891234, "General", None, id="digits that may be cut"),
         pytest.param(12345678901234567890, "0", None, id="digits that are lost"),
         pytest.param(1861, "#,##0", None, id="a separator of thousands"),
@@ -123,6 +123,7 @@ READ = {"2": "раз", "3": "два"}
         pytest.param([[[*row, "?"] for row in LINES[1:]]], {}, [], id="columns that nothing tells apart"),
         pytest.param([[*LINES, ["c.png", None, "?"]]], READ | {"4": ""}, ["columns C "], id="a column without heading"),
         pytest.param([[["image", 1], *LINES]], {"3": "раз", "4": "два"}, ["row 2 "], id="a row above the headings"),
+        pytest.param([[*LINES, ["c.png", True]]], READ | {"4": "ИСТИНА"}, ["its own words"], id="a Russian's Excel"),
     ],
 )
 def test_sheets_with_columns_are_read_and_the_rest_is_named(

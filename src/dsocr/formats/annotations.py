@@ -20,6 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import numpy as np
+
 from dsocr.document import Item, Line, Note, Outline, Page, Region, Skipped, SkipReason, bounds
 from dsocr.errors import DataError
 from dsocr.formats.format import (
@@ -171,6 +173,8 @@ def _arrange(items: Sequence[Item], where: str) -> Iterator[Item]:
             else:
                 kept.append(line)
         ordered = _sort_lines(kept)
+        message = "are given as a whole and in parts, so pages have both; choose regions of one type"
+        notes += [(message, where) for where in _repeated(kept)]
         message = "are sorted by their places, because the file states no reading order"
         notes += [(message, line.where) for line, old in zip(ordered, kept, strict=True) if line.where != old.where]
         message = "are words, and a page has those of a row in one line"
@@ -178,6 +182,19 @@ def _arrange(items: Sequence[Item], where: str) -> Iterator[Item]:
         if kept:
             yield replace(item, lines=tuple(ordered))
     yield from (Note(f"{where}: {message}") for message in summarize(notes))
+
+
+def _repeated(lines: Sequence[Line]) -> list[str]:
+    """Return the places of lines that have the words of other lines again, whose middles are inside them."""
+    placed = [(line, set(line.text.split()), line.outline.box) for line in lines if line.outline]
+    boxes = np.array([box for _, _, box in placed]).reshape(-1, 4)
+    across, down = boxes[:, [0, 2]].mean(axis=1), boxes[:, [1, 3]].mean(axis=1)
+    repeated = []
+    for line, words, (left, top, right, bottom) in placed:
+        inside = np.flatnonzero((left < across) & (across < right) & (top < down) & (down < bottom))
+        if any(placed[number][1] and placed[number][1] < words for number in inside.tolist()):
+            repeated.append(line.where)
+    return repeated
 
 
 def _sort_lines(lines: Sequence[Line]) -> list[Line]:

@@ -56,8 +56,11 @@ _FIRST_DAY, _LAST_DAY = 61, 2_958_466
 _ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
 """How Excel writes characters that XML cannot contain."""
 
+_WORDS = ({False: "FALSE", True: "TRUE"}, {False: "ЛОЖЬ", True: "ИСТИНА"})
+_RUSSIAN = re.compile("[а-яё]", re.IGNORECASE)
 _REMEDY = "save the sheet as CSV UTF-8 in Excel, which keeps what it shows"
 _POINT = "numbers with a decimal point, which some languages of Excel show as a comma"
+_LOGICAL = "logical values, which each language of Excel shows in its own words"
 
 
 class SheetCell(str):
@@ -265,6 +268,13 @@ def _read_sheet(sheet: Any, path: Path, budget: Budget) -> _Sheet:
             }
             if filled := {place: cell for place, cell in cells.items() if cell.strip()}:
                 rows[number] = filled
+    is_russian = any(_RUSSIAN.search(cell) for cells in rows.values() for cell in cells.values())
+    for cells in rows.values():
+        for place, cell in cells.items():
+            if cell.doubt == _LOGICAL:
+                word = SheetCell(_WORDS[is_russian][cell == "TRUE"])
+                word.__dict__ |= cell.__dict__ | {"struck": cell.struck and ((0, len(word)),)}
+                cells[place] = word
     merged = parser.merged_cells.mergeCell if parser.merged_cells else []
     _fill_merged([cell.ref for cell in merged], rows, path, budget)
     return _Sheet(sheet.title, sheet.sheet_state != "visible", dict(sorted(rows.items())))
@@ -297,7 +307,7 @@ def _read_cell(cell: Mapping[str, Any], code: str, is_struck: bool, epoch: datet
     elif cell["data_type"] == "e":
         problem = f"the error {value}"
     elif isinstance(value, bool):
-        problem = f"a logical value, which each language of Excel shows in its own word: {_REMEDY}"
+        parts, doubt = [(str(value).upper(), is_struck)], _LOGICAL
     elif isinstance(value, str | list):
         pieces = [value] if isinstance(value, str) else value
         parts = [(p, is_struck) if isinstance(p, str) else (p.text, bool(p.font.strike)) for p in pieces]
