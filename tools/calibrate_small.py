@@ -30,7 +30,9 @@ def read_held_out(reader: LocalReader, source: Source, most: int) -> Iterator[Ju
     pages = [held_out[start : start + PAGE] for start in range(0, len(held_out), PAGE)]
     processor: Any = reader.processor  # a `LineProcessor`
     for number in np.linspace(0, len(pages) - 1, min(len(pages), most // PAGE)).round().astype(int):
-        lines = [LineInput(np.repeat(source.line(place)[:, :, None], 3, 2)) for place in pages[number]]
+        lines = [
+            LineInput(processor.canvas, np.repeat(source.line(place)[:, :, None], 3, 2)) for place in pages[number]
+        ]
         (read,) = processor.family.decode_pages(reader.network, processor, [lines], reader.generation, reader.otherwise)
         for place, decoded in zip(pages[number], read, strict=True):
             text = reader.text_policy.apply(decoded.text)

@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from dsocr.models.canvas import LINE_HEIGHT
 from hands.archive_texts import ArchiveTexts, is_decent, modern
 from hands.cursive import can_write, random_writer, write
 from hands.hand_fonts import (
@@ -107,6 +108,7 @@ class Settings:
     literature: Path | None
     seed: int
     unseen: bool
+    height: int = LINE_HEIGHT
 
 
 def keep_legible(style: Style) -> Style:
@@ -228,7 +230,7 @@ def _start(settings: Settings) -> None:
 def _draw(number: int) -> tuple[str, NDArray[np.uint8]]:
     assert _hands is not None
     text, image = _hands.line(number)
-    return text, grey_line(image)
+    return text, grey_line(image, _hands.settings.height)
 
 
 def draw_lines(
@@ -238,7 +240,9 @@ def draw_lines(
     numbers = range(first, first + count)
     if processes == 1:
         hands = Hands(settings)
-        yield from ((text, grey_line(image), settings.unseen) for text, image in map(hands.line, numbers))
+        yield from (
+            (text, grey_line(image, settings.height), settings.unseen) for text, image in map(hands.line, numbers)
+        )
         return
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, _start, (settings,)) as pool:
@@ -290,6 +294,7 @@ def main() -> None:
     drawing.add_argument("--seed", type=int, default=1)
     drawing.add_argument("--unseen", action="store_true", help="for validation")
     drawing.add_argument("--processes", type=int, default=1)
+    drawing.add_argument("--height", type=int, default=LINE_HEIGHT, help="of the lines, in pixels")
     options = parser.parse_args()
 
     def keep(source: str) -> bool:
@@ -306,7 +311,19 @@ def main() -> None:
 
         print(write_letters(options.datasets, options.out, options.most, keep, cut), "lines")
     else:
-        names = ("source", "sheets", "words", "lists", "fonts", "russkopis", "letters", "literature", "seed", "unseen")
+        names = (
+            "source",
+            "sheets",
+            "words",
+            "lists",
+            "fonts",
+            "russkopis",
+            "letters",
+            "literature",
+            "seed",
+            "unseen",
+            "height",
+        )
         settings = Settings(**{name: getattr(options, name) for name in names})
         name = options.name or f"{'unseen' if options.unseen else 'drawn'}-{options.source}"
         lines = draw_lines(settings, options.first, options.count, options.processes)

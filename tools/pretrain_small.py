@@ -1,6 +1,6 @@
 """Pretrain the embedded base `small` on real and drawn handwriting.
 
-    python tools/pretrain_small.py lines DATASET... --cache CACHE          # crops of `dsocr prepare`, at height 48
+    python tools/pretrain_small.py lines DATASET... --cache CACHE          # crops of `dsocr prepare`
     python tools/draw_hands.py lines ...                                   # drawn lines; see there
     python tools/pretrain_small.py train --base PPOCR --cache CACHE --work WORK --out OUT --test DATASET/test
 
@@ -37,7 +37,7 @@ from safetensors.torch import load_file, save_file
 from convert_recogniser import save_network
 from dsocr.data.dataset import Dataset
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
-from dsocr.models.canvas import prepare_line
+from dsocr.models.canvas import LINE_HEIGHT, LineCanvas, steps_of
 from dsocr.models.ctc_network import (
     compute_logits,
     compute_losses,
@@ -58,7 +58,7 @@ _OLD_LETTERS = re.compile(r"[ѣіѳѵѢІѲѴ]|ъ(?!\w)")
 """What tells a line in the spelling of before 1918."""
 
 STRETCH = 1.4
-"""Width of the cached lines over their natural width at height 48: cursive letters need more columns."""
+"""Width of the cached lines over their natural width: cursive letters need more columns."""
 
 MAX_LOSS = 12.0
 """Loss per character above which a line is taken for a wrong pair and not learned."""
@@ -86,18 +86,18 @@ LOOKALIKES = dict(
 """Cyrillic letters and the Latin ones that they look like in cursive, from whose rows of the head they start."""
 
 
-def grey_line(image: Image.Image) -> NDArray[np.uint8]:
-    """A line image in grey at height 48, stretched."""
-    return prepare_line(image.convert("L"), STRETCH)[:, :, 0]
+def grey_line(image: Image.Image, height: int = LINE_HEIGHT) -> NDArray[np.uint8]:
+    """A line image in grey at a height, stretched."""
+    return LineCanvas(height, STRETCH, grey=True).draw(image)[:, :, 0]
 
 
-def dataset_lines(folder: Path) -> Iterator[tuple[str, NDArray[np.uint8], bool]]:
+def dataset_lines(folder: Path, height: int) -> Iterator[tuple[str, NDArray[np.uint8], bool]]:
     """The training samples of a dataset folder, those of held-out documents for validation."""
     for sample in Dataset.open(folder).samples("train"):
         assert isinstance(sample.image, Path), "prepare the dataset with --store files"
         validates = any(part in (sample.source or "") for part in HELD_OUT_DOCUMENTS)
         with Image.open(sample.image) as image:
-            yield sample.text, grey_line(image), validates
+            yield sample.text, grey_line(image, height), validates
 
 
 def start_network(folder: Path) -> Any:
@@ -122,11 +122,11 @@ def error_rate(network: Any, lines: Sequence[Line]) -> float:
     device = next(network.parameters()).device
     for first in range(0, len(order), 8):
         chosen = [lines[place] for place in order[first : first + 8]]
-        pixels, steps = to_batch(chosen).to(device)
+        pixels, columns = to_batch(chosen).to(device)
         with torch.autocast(device.type, torch.bfloat16):
-            logits = compute_logits(network, pixels, steps)
+            logits = compute_logits(network, pixels, columns)
         for (text, _), rows, count in zip(
-            chosen, logits.float().softmax(-1).cpu().numpy(), steps.tolist(), strict=True
+            chosen, logits.float().softmax(-1).cpu().numpy(), steps_of(columns).tolist(), strict=True
         ):
             errors.append(character_errors(text, text_of(best_path(rows[:count]), CHARACTERS)))
     return pool(errors).rate
@@ -277,13 +277,13 @@ def take_step(training: Training, batch: Batch, options: argparse.Namespace, don
     device = torch.device(options.device)
     for group in training.optimizer.param_groups:
         group["lr"] = group["share"] * learning_rate(options, training.step, done)
-    pixels, steps = batch.to(device)
+    pixels, columns = batch.to(device)
     with torch.autocast(device.type, torch.bfloat16):
-        logits = compute_logits(training.network, pixels, steps)
+        logits = compute_logits(training.network, pixels, columns)
     labels = pad_rows([[CLASSES[character] for character in text] for text in batch.texts], IGNORED)
     lengths = torch.tensor([len(text) for text in batch.texts]).to(device, non_blocking=True)
     # A wrong transcription must not take a step for itself.
-    loss = (compute_losses(logits, steps, labels) / lengths).clamp(max=MAX_LOSS).mean()
+    loss = (compute_losses(logits, steps_of(columns), labels) / lengths).clamp(max=MAX_LOSS).mean()
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach()
 
@@ -318,9 +318,10 @@ def train(options: argparse.Namespace) -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     training = start_training(options)
     sources = open_cache(options.cache)
+    training.average.config.line_height = sources[0].height  # saved with the weights
     checks = {source.name: validation_lines(source) for source in sources if source.validates.any()}
     if options.test:
-        checks["test"] = test_lines(options.test)
+        checks["test"] = test_lines(options.test, sources[0].height)
     stop = False
 
     def end(*_: object) -> None:
@@ -370,13 +371,13 @@ def validation_lines(source: Source, most: int = 60) -> list[tuple[str, NDArray[
     return [(source.texts[place], source.line(int(place))) for place in places]
 
 
-def test_lines(folder: Path) -> list[tuple[str, NDArray[np.uint8]]]:
+def test_lines(folder: Path, height: int) -> list[tuple[str, NDArray[np.uint8]]]:
     """All lines of a split of a dataset, for example `data/copiste/test`."""
     lines = []
     for sample in Dataset.open(folder.parent).samples(folder.name):
         assert isinstance(sample.image, Path), "prepare the dataset with --store files"
         with Image.open(sample.image) as image:
-            lines.append((sample.text, grey_line(image)))
+            lines.append((sample.text, grey_line(image, height)))
     return lines
 
 
@@ -396,6 +397,7 @@ def main() -> None:
     lines = commands.add_parser("lines", help="cache the lines of datasets")
     lines.add_argument("datasets", type=Path, nargs="+")
     lines.add_argument("--cache", type=Path, required=True)
+    lines.add_argument("--height", type=int, default=LINE_HEIGHT, help="of the lines, in pixels")
     training = commands.add_parser("train", help="train or resume")
     training.add_argument("--base", type=Path, required=True, help="checkpoint folder to start from")
     training.add_argument("--cache", type=Path, required=True)
@@ -439,7 +441,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.command == "lines":
         for folder in options.datasets:
-            write_source(options.cache, folder.name, dataset_lines(folder))
+            write_source(options.cache, folder.name, dataset_lines(folder, options.height))
     elif options.command == "blend":
         blend(options)
     elif options.command == "check":

@@ -22,8 +22,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dsocr.models.canvas import LINE_HEIGHT as HEIGHT
-from dsocr.models.canvas import PIXELS_PER_STEP
+from dsocr.models.canvas import LINE_HEIGHT, PIXELS_PER_STEP
 from dsocr.models.ctc import GPU_WIDTH_MULTIPLE, WIDTH_MULTIPLE, count_steps
 from small_texts import CHARACTERS
 
@@ -57,7 +56,7 @@ of lines, because most archives that come to this software are of them.
 OTHER_SHARE = 0.04
 
 Line = tuple[str, NDArray[np.uint8]]
-"""The text of a line, and its image, grey `(48, W)`."""
+"""The text of a line, and its image, grey `(H, W)`."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +69,12 @@ class Source:
     widths: NDArray[np.int64]
     texts: list[str]
     validates: NDArray[np.bool_]
+    height: int
 
     def line(self, index: int) -> NDArray[np.uint8]:
-        """The pixels of a line, grey, `(48, W)`."""
+        """The pixels of a line, grey, `(H, W)`."""
         start, width = int(self.starts[index]), int(self.widths[index])
-        return self.pixels[start : start + HEIGHT * width].reshape(HEIGHT, width)
+        return self.pixels[start : start + self.height * width].reshape(self.height, width)
 
 
 def open_cache(folder: Path) -> list[Source]:
@@ -83,15 +83,16 @@ def open_cache(folder: Path) -> list[Source]:
     for table in sorted(folder.glob("*.jsonl")):
         rows = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
         widths = np.array([row["width"] for row in rows], dtype=np.int64)
-        starts = np.concatenate([[0], np.cumsum(widths[:-1] * HEIGHT)])
+        height = rows[0].get("height", LINE_HEIGHT)
+        starts = np.concatenate([[0], np.cumsum(widths[:-1] * height)])
         pixels = np.memmap(table.with_suffix(".pixels"), dtype=np.uint8, mode="r")
         validates = np.array([row["validates"] for row in rows])
-        sources.append(Source(table.stem, pixels, starts, widths, [row["text"] for row in rows], validates))
+        sources.append(Source(table.stem, pixels, starts, widths, [row["text"] for row in rows], validates, height))
     return sources
 
 
 def write_source(cache: Path, name: str, lines: Iterator[tuple[str, NDArray[np.uint8], bool]]) -> None:
-    """Write a source of texts, grey pixels `(48, W)`, and whether they validate; skip what cannot be learned."""
+    """Write a source of texts, grey pixels `(H, W)`, and whether they validate; skip what cannot be learned."""
     cache.mkdir(parents=True, exist_ok=True)
     known = set(CHARACTERS)
     kept = skipped = 0
@@ -100,11 +101,16 @@ def write_source(cache: Path, name: str, lines: Iterator[tuple[str, NDArray[np.u
         for text, line, validates in lines:
             text = " ".join(unicodedata.normalize("NFC", html.unescape(text)).split())
             steps = line.shape[1] // PIXELS_PER_STEP
-            if not text or not known.issuperset(text) or count_steps(text) > 0.8 * steps or line.shape[1] > MAX_WIDTH:
+            if (
+                not text
+                or not known.issuperset(text)
+                or count_steps(text) > 0.8 * steps
+                or line.shape[1] > MAX_WIDTH * line.shape[0] / LINE_HEIGHT
+            ):
                 skipped += 1
                 continue
             content.write(np.ascontiguousarray(line).tobytes())
-            row = {"text": text, "width": line.shape[1], "validates": validates}
+            row = {"text": text, "width": line.shape[1], "height": line.shape[0], "validates": validates}
             rows.write(json.dumps(row, ensure_ascii=False) + "\n")
             kept += 1
     table.replace(cache / f"{name}.jsonl")
@@ -112,14 +118,14 @@ def write_source(cache: Path, name: str, lines: Iterator[tuple[str, NDArray[np.u
 
 
 def vary(line: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Return a line with another width, slant, size, contrast, stroke and noise; grey `(48, W)`."""
+    """Return a line with another width, slant, size, contrast, stroke and noise; grey `(H, W)`."""
     height, width = line.shape
     paper = int(np.median(line))
     wide = rng.uniform(0.86, 1.16)
     tall = rng.uniform(0.8, 1.08)
     slant = rng.normal(0, 0.18)
     size = max(PIXELS_PER_STEP, round(width * wide))
-    centre = height / 2 + rng.normal(0, 1.5)
+    centre = height / 2 + rng.normal(0, 1.5) * height / LINE_HEIGHT
     # Output pixel -> input pixel: shear about the middle, then scale.
     matrix = (1 / wide, slant / wide, -slant * height / 2 / wide, 0, 1 / tall, centre - height / 2 / tall)
     image = Image.fromarray(line).transform(
@@ -128,7 +134,7 @@ def vary(line: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]
     varied = np.asarray(image, dtype=np.float32)
     if rng.random() < 0.3:
         low = max(16, size // int(rng.integers(2, 4)))
-        small = image.resize((low, int(rng.integers(20, 36))), Image.Resampling.BOX)
+        small = image.resize((low, int(rng.integers(20, 36)) * height // LINE_HEIGHT), Image.Resampling.BOX)
         varied = np.asarray(small.resize((size, height), Image.Resampling.BILINEAR), dtype=np.float32)
     contrast, shift = rng.uniform(0.6, 1.25), rng.normal(0, 14)
     varied = (varied - paper) * contrast + paper + shift
@@ -139,25 +145,25 @@ def vary(line: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Batch:
-    """Lines side by side as bytes: grey `(B, 48, W)`, padded right, with their texts and their own widths."""
+    """Lines side by side as bytes: grey `(B, H, W)`, padded right, with their texts and their own widths."""
 
     texts: list[str]
     pixels: NDArray[np.uint8]
     widths: list[int]
 
     def to(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """The network's input `(B, 3, 48, W)` on a device, 0 in the padding, and the steps `(B,)`, on the CPU."""
+        """The network's input `(B, 3, H, W)` on a device, 0 in the padding, and the columns `(B,)`, on the CPU."""
         widths = torch.tensor(self.widths)
         grey = torch.from_numpy(self.pixels).to(device, non_blocking=True).float() / 127.5 - 1
         inside = torch.arange(grey.shape[2], device=device) < widths.to(device)[:, None]
         images = (grey * inside[:, None])[:, None].expand(-1, 3, -1, -1)
-        return images.contiguous(memory_format=torch.channels_last), -(-widths // PIXELS_PER_STEP)
+        return images.contiguous(memory_format=torch.channels_last), -(-widths // PIXELS_PER_STEP) * PIXELS_PER_STEP
 
 
 def to_batch(lines: Sequence[Line], multiple: int = WIDTH_MULTIPLE) -> Batch:
     """Put lines side by side, the batch as wide as a multiple of pixels."""
     widths = [line.shape[1] for _, line in lines]
-    pixels = np.zeros((len(lines), HEIGHT, -(-max(widths) // multiple) * multiple), dtype=np.uint8)
+    pixels = np.zeros((len(lines), lines[0][1].shape[0], -(-max(widths) // multiple) * multiple), dtype=np.uint8)
     for row, (_, line) in zip(pixels, lines, strict=True):
         row[:, : line.shape[1]] = line
     return Batch([text for text, _ in lines], pixels, widths)

@@ -139,11 +139,15 @@ def disk() -> list[Fact]:
 
 def bases() -> list[Fact]:
     """Load the bases that ship with the package, which checks their files, torch and transformers together."""
+    from dsocr.io.hub import find_cached_model
+    from dsocr.io.kraken import KRAKENS_BASE, KRAKENS_FILES
     from dsocr.models import base_folder
     from dsocr.models.loading import load_base
 
     families = {name: load_base(name).family.name for name in base_folder.embedded_bases()}
-    return [Fact(name, "ok", f"loads, family {family}", required=True) for name, family in families.items()]
+    facts = [Fact(name, "ok", f"loads, family {family}", required=True) for name, family in families.items()]
+    is_here = find_cached_model(KRAKENS_BASE, None) is not None
+    return [*facts, Fact("kraken", "ok", f"{KRAKENS_BASE} is here" if is_here else f"not downloaded; {KRAKENS_FILES}")]
 
 
 def _first_line(error: Exception) -> str:

@@ -17,6 +17,7 @@ from dsocr.config import GenerationSection, problems_in
 from dsocr.errors import FilesWarning, RunError, command, option, setting, typed
 from dsocr.io.encodings import read_object
 from dsocr.io.hub import fetch_model, is_hub_id, snapshot_name
+from dsocr.io.kraken import as_checkpoint
 from dsocr.io.work import MANIFEST, hash_file, list_damage, write_file
 from dsocr.text import TextPolicy, percentage
 
@@ -208,6 +209,8 @@ class RunFolder:
                 return cls(SHIPPED_BASES / path.name)
             if is_hub_id(path.as_posix()) and not _is_among_runs(path):
                 path = fetch_model(path.as_posix(), revision)[0]
+        elif not (path / "config.yaml").exists() and not (path / READING).exists():
+            path = as_checkpoint(path)
         if cls(path).is_base:
             return cls(path)
         if not (path / READING).is_file():

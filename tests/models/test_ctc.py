@@ -24,6 +24,7 @@ from dsocr.images import open_image
 from dsocr.io.files import shipped_path
 from dsocr.io.work import write_manifest
 from dsocr.models import ctc
+from dsocr.models.canvas import steps_of
 from dsocr.models.ctc import GPU_WIDTH_MULTIPLE, LineProcessor, count_steps, score_texts
 from dsocr.models.ctc_network import LineNetwork, compute_logits
 from dsocr.models.family import UNWRITABLE
@@ -95,11 +96,11 @@ def test_loss_is_that_of_each_line_alone_if_it_has_a_text(base: Path) -> None:
     alone = 0.0
     for sample, text in zip(samples, texts, strict=True):
         one = loaded.family.prepare_batch(processor.collate([sample]))
-        logits = compute_logits(loaded.network, one["pixel_values"], one["steps"])
+        logits = compute_logits(loaded.network, one["pixel_values"], one["columns"])
         probabilities = functional.log_softmax(logits, -1).transpose(0, 1)
         target = torch.tensor([LETTERS.index(letter) + 1 for letter in text])
         count = torch.tensor([len(text)])
-        loss = float(functional.ctc_loss(probabilities, target, one["steps"], count, reduction="sum"))
+        loss = float(functional.ctc_loss(probabilities, target, steps_of(one["columns"]), count, reduction="sum"))
         alone += loss
     assert float(together) * 2 == pytest.approx(alone, rel=1e-5)
     batch["labels"][2] = -100

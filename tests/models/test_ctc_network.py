@@ -23,12 +23,13 @@ from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec imp
 
 from convert_recogniser import convert_recogniser, create_network, save_network
 from dsocr.models import ctc_network
-from dsocr.models.canvas import prepare_line
+from dsocr.models.canvas import LineCanvas, steps_of
 from dsocr.models.ctc import collate_lines, count_steps
 from dsocr.models.ctc_network import compute_logits, load_network
 from tests.raising import raises_code
 
 CHARACTERS = ["a", "b", "e", " "]
+CANVAS = LineCanvas()
 
 
 def small_config() -> PPOCRV6SmallRecConfig:
@@ -122,7 +123,7 @@ def write_published(folder: Path, kind: str, characters: list[str] = CHARACTERS)
 
 def pixels(width: int = 80) -> tuple[torch.Tensor, torch.Tensor]:
     noise = np.random.default_rng(2).integers(0, 255, (30, width, 3), dtype=np.uint8)
-    return collate_lines([prepare_line(Image.fromarray(noise))])
+    return collate_lines([CANVAS.draw(Image.fromarray(noise))], CANVAS)
 
 
 def test_half_precision_checkpoint(tmp_path: Path) -> None:
@@ -145,12 +146,13 @@ def test_published_checkpoint_computes_what_its_class_does(kind: str, tmp_path: 
     assert type(again) is type(native)
     labels, lengths = torch.tensor([[1, 2, 2, 3]]), torch.tensor([4])
     with torch.inference_mode():
-        images, steps = pixels(96)
+        images, columns = pixels(96)
+        steps = steps_of(columns)
         expected = native(images).last_hidden_state
         assert (expected[0, 0].log() - expected[0, -1].log()).abs().max() > 0.02, "the image must matter"
         for training in (False, True):
             assert all(parameter.requires_grad for parameter in loaded.parameters())
-            logits = compute_logits(loaded.train(training), images, steps)
+            logits = compute_logits(loaded.train(training), images, columns)
             torch.testing.assert_close(logits.softmax(-1), expected, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(again(images).last_hidden_state, expected, atol=1e-5, rtol=1e-4)
         theirs = functional.ctc_loss(expected.log().transpose(0, 1), labels, steps, lengths, reduction="none")
@@ -244,12 +246,12 @@ def test_other_files_are_not_converted(tmp_path: Path) -> None:
 
 def test_line_images() -> None:
     red = Image.new("RGB", (100, 24), (255, 0, 0))
-    line = prepare_line(red, stretch=1.5)
+    line = LineCanvas(stretch=1.5).draw(red)
     assert line.shape == (48, 300, 3)
     assert line[0, 0].tolist() == [0, 0, 255]
-    batch, steps = collate_lines([line, prepare_line(red.convert("L"))], multiple=64)
+    batch, columns = collate_lines([line, CANVAS.draw(red.convert("L"))], CANVAS, multiple=64)
     assert batch.shape == (2, 3, 48, 320)
-    assert steps.tolist() == [38, 25]
+    assert steps_of(columns).tolist() == [38, 25]
     assert batch[0, :, 0, 0].tolist() == [-1, -1, 1]
     assert not batch[1, :, :, 200:].any()
 
@@ -261,14 +263,14 @@ def test_padding_reaches_no_line(training: bool, kind: str) -> None:
     network = small_network(kind=kind).double().train(training)
     drawn = np.random.default_rng(4)
     widths = (8, 20, 137, 300)
-    lines = [prepare_line(Image.fromarray(drawn.integers(0, 255, (48, w, 3), dtype=np.uint8))) for w in widths]
+    lines = [CANVAS.draw(Image.fromarray(drawn.integers(0, 255, (48, w, 3), dtype=np.uint8))) for w in widths]
     with torch.set_grad_enabled(training):
-        batch, steps = collate_lines(lines)
-        together = compute_logits(network, batch.double(), steps)
-        for row, count, line in zip(together, steps.tolist(), lines, strict=True):
-            pixels, _ = collate_lines([line], multiple=8)
+        batch, columns = collate_lines(lines, CANVAS)
+        together = compute_logits(network, batch.double(), columns)
+        for row, count, line in zip(together, steps_of(columns).tolist(), lines, strict=True):
+            pixels, _ = collate_lines([line], CANVAS, multiple=8)
             assert pixels.shape[-1] == count * 8
-            alone = compute_logits(network, pixels.double(), torch.tensor([count]))[0]
+            alone = compute_logits(network, pixels.double(), torch.tensor([count * 8]))[0]
             torch.testing.assert_close(row[:count], alone, atol=1e-7, rtol=0)
 
 
@@ -276,17 +278,18 @@ def test_padding_reaches_no_line(training: bool, kind: str) -> None:
 def test_padding_has_no_part_in_gradients(kind: str) -> None:
     network, drawn = small_network(kind=kind).double().train(), np.random.default_rng(5)
     images = [Image.fromarray(drawn.integers(0, 255, (48, width, 3), dtype=np.uint8)) for width in (400, 20, 137)]
-    lines = [prepare_line(image) for image in images]
+    lines = [CANVAS.draw(image) for image in images]
 
     def gradients(*batches: tuple[torch.Tensor, torch.Tensor]) -> list[torch.Tensor]:
         network.zero_grad()
-        for batch, steps in batches:
-            for row, count in zip(compute_logits(network, batch.double(), steps), steps.tolist(), strict=True):
+        for batch, columns in batches:
+            logits = compute_logits(network, batch.double(), columns)
+            for row, count in zip(logits, steps_of(columns).tolist(), strict=True):
                 row[:count, ::2].log_softmax(-1).sum().backward(retain_graph=True)
         return [weights.grad.clone() for weights in network.parameters() if weights.grad is not None]
 
-    alone = gradients(*(collate_lines([line], multiple=8) for line in lines))
-    together = gradients(collate_lines(lines))
+    alone = gradients(*(collate_lines([line], CANVAS, multiple=8) for line in lines))
+    together = gradients(collate_lines(lines, CANVAS))
     assert len(together) > 20
     for gradient, expected in zip(together, alone, strict=True):
         torch.testing.assert_close(gradient, expected, atol=1e-6, rtol=1e-5)

@@ -314,7 +314,7 @@ def test_line_recognisers_that_transformers_does_not_load_are_named(tmp_path: Pa
         recognize(config_of(tmp_path, Global={"model_name": "PP-OCRv5_server_rec"}, PostProcess={}))
     assert "PaddlePaddle/PP-OCRv5_server_rec_safetensors" in (caught.value.hint or "")
     with raises_code("recogniser-unknown") as caught:
-        recognize(config_of(tmp_path, model_type="pp_ocrv6_tiny_rec"))
+        recognize(config_of(tmp_path, model_type="pp_ocrv6_huge_rec"))
     assert "pp_ocrv5_mobile_rec" in (caught.value.hint or "")
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 import pretrain_small
-from dsocr.models.canvas import LINE_HEIGHT
+from dsocr.models.canvas import LINE_HEIGHT, LineCanvas
 from dsocr.models.ctc import collate_lines
 from dsocr.models.ctc_network import load_network
 from pretrain_small import Training
@@ -95,10 +95,11 @@ def test_batches_of_few_shapes_hold_all_lines(cache: Path) -> None:
 
 def test_a_batch_is_the_networks_input() -> None:
     lines = [("a", line(160)), ("b", line(72, 90))]
-    images, steps = to_batch(lines).to(torch.device("cpu"))
-    expected, expected_steps = collate_lines([np.repeat(pixels[:, :, None], 3, axis=2) for _, pixels in lines])
+    images, columns = to_batch(lines).to(torch.device("cpu"))
+    drawn = [np.repeat(pixels[:, :, None], 3, axis=2) for _, pixels in lines]
+    expected, expected_columns = collate_lines(drawn, LineCanvas())
     assert torch.equal(images, expected)
-    assert torch.equal(steps, expected_steps)
+    assert torch.equal(columns, expected_columns)
 
 
 @pytest.mark.slow

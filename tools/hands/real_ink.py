@@ -21,7 +21,7 @@ from PIL import Image, ImageDraw
 from scipy import ndimage
 
 from dsocr.data.dataset import Dataset
-from dsocr.models.canvas import prepare_line
+from dsocr.models.canvas import LineCanvas, steps_of
 from dsocr.models.ctc import collate_lines
 from dsocr.models.ctc_network import compute_logits
 from hands.cursive import random_writer, write
@@ -115,9 +115,10 @@ def align(rows: Mask, classes: Sequence[int]) -> tuple[Floats, Floats]:
 
 def cut_line(image: Image.Image, text: str, network: Any, classes: dict[str, int], stretch: float) -> CutLine | None:
     """Cut a line into characters, or return None if its letters cannot be measured."""
-    pixels, steps = collate_lines([prepare_line(image.convert("L"), stretch)])
+    canvas = LineCanvas(stretch=stretch, grey=True)
+    pixels, columns = collate_lines([canvas.draw(image)], canvas)
     with torch.inference_mode():
-        rows = compute_logits(network, pixels, steps)[0, : int(steps[0])].softmax(-1).numpy()
+        rows = compute_logits(network, pixels, columns)[0, : int(steps_of(columns)[0])].softmax(-1).numpy()
     places, sure = align(rows, [classes[character] for character in text])
     if np.mean(sure) < 0.75:
         return None

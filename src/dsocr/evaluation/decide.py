@@ -8,16 +8,25 @@ for pages. `compare`, the report, the language model, the workbench and self-tra
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import special
 
 from dsocr.document import Sample
-from dsocr.evaluation.metrics import ErrorRate, character_errors
+from dsocr.errors import setting
+from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, ClusteredLine, Floats, PairedErrors, clusters_of
 from dsocr.images import open_image
 from dsocr.inference.pages import ImageReader
+from dsocr.io.hub import find_cached_model
+from dsocr.io.kraken import KRAKENS_BASE
+from dsocr.models.base_folder import embedded_bases
+from dsocr.models.generation import spread
+from dsocr.models.scripts import SAMPLE_LINES
+from dsocr.runs import RunFolder
+from dsocr.text import percentage
 
 SIGNIFICANCE = 0.05
 MIN_DECIDABLE = 6
@@ -74,6 +83,24 @@ def count_errors(reader: ImageReader, samples: Sequence[Sample]) -> list[ErrorRa
     images = ((str(place), open_image(sample.image)) for place, sample in enumerate(samples))
     texts = {prediction.id: prediction.text for prediction in reader.read(images)}
     return [character_errors(sample.text, texts[str(place)]) for place, sample in enumerate(samples)]
+
+
+def name_better_base(base: str, samples: Sequence[Sample]) -> str | None:
+    """Say that kraken's recogniser, if it was downloaded, reads lines better than an embedded base, if it does."""
+    from dsocr.inference.reader import LocalReader
+
+    if base not in embedded_bases() or find_cached_model(KRAKENS_BASE, None) is None:
+        return None
+    lines, names = spread(samples, SAMPLE_LINES), (base, KRAKENS_BASE)
+    readers = (LocalReader.of_run(RunFolder.to_read_with(Path(name))) for name in names)
+    before, after = (count_errors(reader, lines) for reader in readers)
+    if not is_better(lines, (rate.errors for rate in before), (rate.errors for rate in after)):
+        return None
+    first, second = (percentage(pool(rates).rate, 1) for rates in (before, after))
+    return (
+        f"{KRAKENS_BASE}, which was downloaded, reads {len(lines)} of these lines with a CER of {second}, {base} with "
+        f"{first}: train it with {setting('base', KRAKENS_BASE)}"
+    )
 
 
 class SignedRanks(NamedTuple):

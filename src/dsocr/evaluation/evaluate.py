@@ -14,6 +14,7 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, RunError, option
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine, fit_calibration
+from dsocr.evaluation.decide import name_better_base
 from dsocr.evaluation.metrics import character_errors, pool
 from dsocr.evaluation.report import drop_report
 from dsocr.evaluation.report import report as write_report
@@ -134,6 +135,8 @@ def evaluate(
             seconds[model] = time.monotonic() - started
 
     notes = [] if is_base else list(_notes(folder, opened, Split(split), is_own=data is None))
+    if is_base and (better := name_better_base(folder.path.name, samples)):
+        notes.append(f"{better}.")
     if limit is not None:
         notes.append(f"Only the first lines of the split were read, at most {limit}.")
     if reader is not undecided:

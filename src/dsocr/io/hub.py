@@ -12,6 +12,7 @@ from typing import Literal
 
 from dsocr.errors import ConfigError, DataError, ModelError
 from dsocr.io.archives import ARCHIVE_SUFFIXES
+from dsocr.io.kraken import KRAKENS_BASE, KRAKENS_FILES, as_checkpoint
 
 CONVERTED = "refs/convert/parquet"
 """The branch with the Hub's own Parquet conversion of a dataset."""
@@ -37,11 +38,14 @@ def is_hub_id(name: str) -> bool:
 def fetch_model(name: str, revision: str | None) -> tuple[Path, str]:
     """The folder of a model on the Hub and its commit. Raises ModelError if neither cached nor downloadable."""
     try:
-        return fetch_hub_files(name, revision, "model", _MODEL_FILES)
+        folder, commit = fetch_hub_files(name, revision, "model", _MODEL_FILES)
+        return as_checkpoint(folder), commit
     except NotFetchedError as error:
         target = f"models/{name.rpartition('/')[2]}"
         message = f"the base {name!r} is neither a local folder nor cached, and the download failed: {error}"
         hint = _download_hint(name, revision, f"--local-dir {target}", f"set `base: {target}`")
+        if name == KRAKENS_BASE:
+            hint = KRAKENS_FILES
         raise ModelError(message, code="base-not-found", hint=hint) from error
 
 
@@ -56,7 +60,7 @@ def snapshot_name(folder: Path) -> tuple[str, str] | None:
 def find_cached_model(name: str, revision: str | None) -> Path | None:
     """The cached folder of a model on the Hub, possibly without weights; None if it is not cached."""
     try:
-        folder, _ = fetch_hub_files(name, revision, "model", _MODEL_FILES, offline=True)
+        folder = as_checkpoint(fetch_hub_files(name, revision, "model", _MODEL_FILES, offline=True)[0])
     except NotFetchedError:
         return None
     return folder if (folder / "config.json").is_file() else None

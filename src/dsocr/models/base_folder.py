@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from dsocr.errors import DsocrError, ModelError
 from dsocr.io.encodings import reading_json
 from dsocr.io.hub import fetch_model, find_cached_model, is_hub_id
+from dsocr.io.kraken import as_checkpoint
 from dsocr.io.work import MANIFEST, require_free_output
 from dsocr.runs import READING, SHIPPED_BASES, ReadingSettings, RunFolder
 
@@ -53,12 +54,12 @@ def find_base(name: str, revision: str | None = None) -> tuple[Path, str | None]
     """
     if name in embedded_bases():
         return embedded_bases()[name], None
-    if Path(name).is_dir():
-        return _network_in(Path(name)), None
+    if Path(name).exists():
+        return as_checkpoint(_network_in(Path(name))), None
     if is_hub_id(name):
         return fetch_model(name, revision)
     raise ModelError(
-        f"Base model {name!r} not found: it does not ship with dsocr, and is neither a folder nor a Hub id",
+        f"Base model {name!r} not found: it does not ship with dsocr, and is neither a file or folder nor a Hub id",
         code="base-not-found",
         hint="a Hub id reads owner/name, for example microsoft/trocr-base-handwritten",
     )
@@ -66,7 +67,7 @@ def find_base(name: str, revision: str | None = None) -> tuple[Path, str | None]
 
 def _network_in(folder: Path) -> Path:
     """Return the network of a run all of whose weights were trained; another folder as it is."""
-    if (folder / "config.json").is_file():
+    if folder.is_file() or (folder / "config.json").is_file():
         return folder
     run = RunFolder.open(folder) if RunFolder(folder).config.is_file() else RunFolder(folder)
     if (run.adapter / "adapter_config.json").is_file():
@@ -85,7 +86,7 @@ def find_base_metadata(name: str, revision: str | None = None) -> Path:
 
     Enough to recognise the base. Raises ModelError if it is not found.
     """
-    on_hub = name not in embedded_bases() and not Path(name).is_dir() and is_hub_id(name)
+    on_hub = name not in embedded_bases() and not Path(name).exists() and is_hub_id(name)
     cached = find_cached_model(name, revision) if on_hub else None
     return cached or find_base(name, revision)[0]
 

@@ -195,10 +195,10 @@ def find_cuts(grey: NDArray[np.uint8], width: int, size: int, rows: int) -> tupl
 
 
 LINE_HEIGHT = 48
-"""Height in pixels of a line image for networks that read it from left to right."""
+"""Height in pixels at which networks see a line, unless their checkpoint says otherwise."""
 
 PIXELS_PER_STEP = 8
-"""Width in pixels of one step of their output."""
+"""Width in pixels of one step of the output of networks that read lines from left to right."""
 
 SPARE = 1.5
 """How many times the shown size an image keeps when it is shrunk.
@@ -266,12 +266,68 @@ def cut_to_writing(image: Image.Image) -> Image.Image:
     return image
 
 
-def prepare_line(image: Image.Image, stretch: float = 1.0) -> NDArray[Any]:
-    """Scale a line's writing to height 48, and its width by `stretch` in addition; return uint8 BGR `(48, W, 3)`."""
-    image = cut_to_writing(image)
-    width = max(PIXELS_PER_STEP, round(image.width * LINE_HEIGHT / image.height * stretch))
-    resized = image.convert("RGB").resize((width, LINE_HEIGHT), Image.Resampling.BILINEAR)
-    return np.ascontiguousarray(np.asarray(resized)[:, :, ::-1])
+@dataclass(frozen=True, slots=True)
+class LineCanvas:
+    """How a network that reads a line from left to right sees it: its height, and how many times as wide as it is.
+
+    PaddleOCR's networks see a line cut to its writing, in BGR order and in -1..1. Kraken's see all of it in RGB order
+    and in 0..1, 0 where it is white, as with `MARGIN` columns at both ends.
+    """
+
+    height: int = LINE_HEIGHT
+    stretch: float = 1.0
+    grey: bool = False
+    is_krakens: bool = False
+
+    def draw(self, image: Image.Image, wider: float = 1.0) -> NDArray[np.uint8]:
+        """Return a line `(height, W, 3)` in the network's order of colours, drawn `wider` times as wide as usual."""
+        image = image.convert("L") if self.grey else image
+        image = image if self.is_krakens else cut_to_writing(image)
+        width = image.width * self.height / image.height * self.stretch * wider
+        size = (max(PIXELS_PER_STEP, int(width) if self.is_krakens else round(width)), self.height)
+        if not self.is_krakens:
+            resized = image.convert("RGB").resize(size, Image.Resampling.BILINEAR)
+            return np.ascontiguousarray(np.asarray(resized)[:, :, ::-1])
+        resized = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
+        return np.pad(np.asarray(resized), ((0, 0), (MARGIN, MARGIN), (0, 0)), constant_values=255)
+
+    def shown(self, line: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return a drawn line in RGB order."""
+        return line if self.is_krakens else line[:, :, ::-1]
+
+    def values(self, line: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return a drawn line as numbers for the network."""
+        values = line.astype(np.float32)
+        return 1 - values / np.float32(255) if self.is_krakens else values / np.float32(127.5) - 1
+
+    def columns(self, line: NDArray[np.uint8]) -> int:
+        """Return how many columns of pixels belong to a drawn line; PaddleOCR's networks see whole steps."""
+        width: int = line.shape[1]
+        return width if self.is_krakens else -(-width // PIXELS_PER_STEP) * PIXELS_PER_STEP
+
+    def count_steps(self, width: int, height: int) -> int:
+        """Return about how many steps a line image of this size has."""
+        margins = 2 * MARGIN if self.is_krakens else 0
+        return math.ceil((width * self.height / height * self.stretch + margins) / PIXELS_PER_STEP)
+
+    def shrink(self, image: Image.Image) -> Image.Image:
+        """Cut a line as it will be drawn, and reduce it to twice the height."""
+        image, height = image if self.is_krakens else cut_to_writing(image), 2 * self.height
+        if image.height <= height * 1.3:
+            return image
+        return image.resize((max(1, round(image.width * height / image.height)), height), Image.Resampling.BICUBIC)
+
+
+MARGIN = 16
+"""White columns that kraken puts before and after a line."""
+
+
+def steps_of(columns: Any) -> Any:
+    """Return the steps of lines, a tensor or a number, from their columns of pixels.
+
+    Two convolutions halve the width and round up; the pooling behind them halves it and rounds down.
+    """
+    return (columns + 3) // 4 // 2
 
 
 def shrink_to(image: Image.Image, shown_scale: float) -> Image.Image:

@@ -6,13 +6,13 @@ network gives each step a probability for every character and for the blank. All
 thousands of characters is first cut to those of the dataset.
 """
 
-import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import islice, pairwise
+from itertools import chain, count, islice, pairwise, repeat
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -25,7 +25,7 @@ from dsocr.document import PackedImage
 from dsocr.errors import ConfigError, ModelError, option
 from dsocr.images import open_image, upright_size
 from dsocr.models.base_folder import read_characters, read_config_json
-from dsocr.models.canvas import LINE_HEIGHT, PIXELS_PER_STEP, cut_to_writing, prepare_line
+from dsocr.models.canvas import LINE_HEIGHT, PIXELS_PER_STEP, LineCanvas, steps_of
 from dsocr.models.family import IGNORED, UNWRITABLE, Check, Family, InputLength, Processor, unknown_resolution
 from dsocr.models.generation import Decoded, Generation, TokenScore
 from dsocr.models.language_model import LanguageModel, score_letters, search
@@ -51,8 +51,10 @@ _DEFAULT_STRETCH = 1.3
 _LARGE_HEAD = 2000
 """Larger heads are cut to the characters of a dataset: time and memory grow with them."""
 _COMMON = "0123456789 .,;:!?()[]«»\"'-—–…/№&*+=%"
-BASES = dict.fromkeys(("PP-OCRv6 small", "PP-OCRv5 mobile", "PP-OCRv5 server"))
+BASES = dict.fromkeys(("PP-OCRv6 small and tiny", "kraken's PP-OCRv6", "PP-OCRv5 mobile", "PP-OCRv5 server"))
 """Published networks."""
+_PRIVATE = 0x100000
+"""The first of the private characters that stand for labels of several code points."""
 _NUM_BEAMS = 8
 _TIMES = 4
 """How often a text of the archive counts in the base's language model; 1 reads worse, 16 no better."""
@@ -73,11 +75,12 @@ def count_steps(text: Sequence[str] | Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineInput:
-    """One line as input: `image` (48, W, 3) bytes in BGR order, and the class of each character of its text.
+    """One line as input: `image` (H, W, 3) as its canvas draws it, and the class of each character of its text.
 
     An image with too few steps for its text is drawn wider; transcription then sees `as_read`.
     """
 
+    canvas: LineCanvas
     image: NDArray[np.uint8]
     classes: tuple[int, ...] = ()
     as_read: NDArray[np.uint8] | None = None
@@ -96,7 +99,7 @@ class LineInput:
         needed = count_steps(self.classes) * PIXELS_PER_STEP
         image = other.image
         if needed > image.shape[1]:
-            image = np.asarray(Image.fromarray(image).resize((needed, LINE_HEIGHT), Image.Resampling.BILINEAR))
+            image = np.asarray(Image.fromarray(image).resize((needed, image.shape[0]), Image.Resampling.BILINEAR))
         return replace(self, image=image, as_read=None)
 
     def has_input_of(self, other: Self) -> bool:
@@ -104,23 +107,24 @@ class LineInput:
         return np.array_equal(self.image, other.image)
 
     def pixels(self) -> NDArray[np.uint8]:
-        """Return the line as the network sees it, (48, W, 3) in RGB order."""
-        return self.image[:, :, ::-1]
+        """Return the line as the network sees it, (H, W, 3) in RGB order."""
+        return self.canvas.shown(self.image)
 
 
-def collate_lines(lines: Sequence[NDArray[Any]], multiple: int = WIDTH_MULTIPLE) -> "tuple[Tensor, Tensor]":
-    """Stack prepared lines, padded right with zeros to a multiple of pixels.
+def collate_lines(
+    lines: Sequence[NDArray[Any]], canvas: LineCanvas, multiple: int = WIDTH_MULTIPLE
+) -> "tuple[Tensor, Tensor]":
+    """Stack drawn lines, padded right with zeros to a multiple of pixels.
 
-    Returns float32 `(B, 3, 48, W)` in -1..1 and the number of steps of each line, int64 `(B,)`.
+    Returns float32 `(B, 3, H, W)` and how many columns belong to each line, int64 `(B,)`.
     """
     import torch
 
     width = -(-max(line.shape[1] for line in lines) // multiple) * multiple
-    batch = np.zeros((len(lines), 3, LINE_HEIGHT, width), dtype=np.float32)
+    batch = np.zeros((len(lines), 3, canvas.height, width), dtype=np.float32)
     for row, line in zip(batch, lines, strict=True):
-        row[:, :, : line.shape[1]] = line.transpose(2, 0, 1) / np.float32(127.5) - 1
-    steps = [-(-line.shape[1] // PIXELS_PER_STEP) for line in lines]
-    return torch.from_numpy(batch), torch.tensor(steps)
+        row[:, :, : line.shape[1]] = canvas.values(line.transpose(2, 0, 1))
+    return torch.from_numpy(batch), torch.tensor([canvas.columns(line) for line in lines])
 
 
 @dataclass(frozen=True)  # without slots, for `cached_property`
@@ -128,8 +132,9 @@ class LineProcessor(Processor):
     """Turn lines and texts into inputs; class `i + 1` is `characters[i]`, class 0 the blank."""
 
     characters: tuple[str, ...]
-    stretch: float
-    grey: bool
+    canvas: LineCanvas
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    """What the private ones among the characters stand for: labels of several code points, or of none."""
     language_model_source: LanguageModel | Path | None = field(default=None, repr=False, compare=False)
     """The language model, or the folder that may hold one: the small base's takes half a second to load."""
 
@@ -147,49 +152,55 @@ class LineProcessor(Processor):
     @property
     def resolution_name(self) -> str:
         """`x` and how many times as wide as they are lines are drawn."""
-        return f"x{self.stretch:g}"
+        return f"x{self.canvas.stretch:g}"
+
+    def fold(self, text: str) -> str:
+        """Return a text in the head's characters: private ones, and marks of their own where only these are known."""
+        for character, label in sorted(self.spelled.items(), key=lambda item: -len(item[1])):
+            text = text.replace(label, character) if label else text
+        parts = {c: unicodedata.normalize("NFD", c) for c in set(text) - self.classes.keys()}
+        return "".join(parts[c] if c in parts and self.classes.keys() >= set(parts[c]) else c for c in text)
+
+    def unfold(self, text: str) -> str:
+        """Return what a text in the head's characters says, in NFC."""
+        return unicodedata.normalize("NFC", text.translate({ord(c): label for c, label in self.spelled.items()}))
 
     def encode(self, image: Image.Image, text: str | None = None) -> LineInput:
         """Encode one line, drawn wider if its text would not fit."""
-        image = image.convert("L") if self.grey else image
-        line = prepare_line(image, self.stretch)
-        needed = 0 if text is None else count_steps(text) * PIXELS_PER_STEP
+        line = self.canvas.draw(image)
+        needed = 0 if text is None else count_steps(self.fold(text)) * PIXELS_PER_STEP
         classes = () if text is None else tuple(self.text_ids(text))
         if needed <= line.shape[1]:
-            return LineInput(line, classes)
-        wider = prepare_line(image, self.stretch * (needed + PIXELS_PER_STEP) / line.shape[1])
-        return LineInput(wider, classes, as_read=line)
+            return LineInput(self.canvas, line, classes)
+        wider = self.canvas.draw(image, (needed + PIXELS_PER_STEP) / line.shape[1])
+        return LineInput(self.canvas, wider, classes, as_read=line)
 
     def collate(self, samples: Sequence[LineInput], padding: str = "right") -> dict[str, Any]:
-        """Return `pixel_values` (B, 3, 48, W) in -1..1, padded right with 0, `steps` (B,) and `labels` (B, L)."""
+        """Return `pixel_values` (B, 3, H, W), padded right with 0, their `columns` (B,) and `labels` (B, L)."""
         from dsocr.models.token_batches import pad_rows
 
-        pixels, steps = collate_lines([sample.image for sample in samples])
+        pixels, columns = collate_lines([sample.image for sample in samples], self.canvas)
         labels = pad_rows([sample.classes for sample in samples], IGNORED)
-        return {"pixel_values": pixels, "steps": steps, "labels": labels}
+        return {"pixel_values": pixels, "columns": columns, "labels": labels}
 
     def text_ids(self, text: str) -> list[int]:
         """Return the classes of the known characters of a text."""
-        return [self.classes[character] for character in text if character in self.classes]
+        return [self.classes[character] for character in self.fold(text) if character in self.classes]
 
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
         """Measure a line in steps and characters; its width counts, so that lines are batched by it."""
-        width, height = image_size()
-        steps = math.ceil(width * LINE_HEIGHT / height * self.stretch / PIXELS_PER_STEP)
+        steps = self.canvas.count_steps(*image_size())
         return InputLength(steps, len(text), max(steps, 1))
 
     def fits(self, text: str, image: Path | PackedImage) -> bool:
         """Whether a line has enough steps for its text, so that it is not drawn wider."""
         # Cut to its writing it has no fewer steps.
-        is_short = count_steps(text) < self.measure(text, lambda: upright_size(image)).vision
+        is_short = count_steps(self.fold(text)) < self.measure(text, lambda: upright_size(image)).vision
         return is_short or self.encode(open_image(image), text).as_read is None
 
     def shrink(self, image: Image.Image) -> Image.Image:
         """Cut a line to its writing and reduce it to twice the height at which it will be seen."""
-        image, height = cut_to_writing(image), 2 * LINE_HEIGHT
-        if image.height <= height * 1.3:
-            return image
-        return image.resize((max(1, round(image.width * height / image.height)), height), Image.Resampling.BICUBIC)
+        return self.canvas.shrink(image)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,16 +241,18 @@ class LineRecognizer(Family):
         """Cut a large head to common characters and those of the texts, and add missing ones."""
         from dsocr.models.ctc_network import replace_head
 
-        letters = set().union(*texts)
+        letters = set().union(*map(processor.fold, texts))
         kept: Iterable[str] = processor.characters
         if len(processor.characters) > _LARGE_HEAD:
             useful = {variant for c in letters for variant in (c, c.upper(), c.lower())} | set(_COMMON)
-            kept = [c for c in processor.characters if c in useful]
+            kept = [c for c in processor.characters if c in useful or c in processor.spelled]
         characters = [*kept, *sorted(letters.difference(kept))]
         if characters != list(processor.characters):
             replace_head(network, processor.characters, characters)
-            network.characters = characters
-        network.config.line_stretch = processor.stretch  # saved with the weights, for whoever takes them as a base
+            network.characters = [processor.spelled.get(c, c) for c in characters]
+        network.config.line_stretch = (
+            processor.canvas.stretch
+        )  # saved with the weights, for whoever takes them as a base
         return network, replace(processor, characters=tuple(characters))
 
     def validate_input(self, resolution: str | None, prompt: str) -> None:
@@ -248,11 +261,14 @@ class LineRecognizer(Family):
 
     def processor(self, folder: Path, resolution: str | None, prompt: str) -> LineProcessor:
         """Return the processor for a stretch such as `x1.3`; None: the one that the base was trained with."""
-        config = read_config_json(folder)
-        characters = read_characters(folder)
+        config, labels = read_config_json(folder), read_characters(folder)
+        private = (chr(_PRIVATE + number) for number in count())
+        characters = tuple(label if len(label) == 1 else next(private) for label in labels)
+        spelled = {c: label for c, label in zip(characters, labels, strict=True) if c != label}
         stretch = _parse_stretch(resolution) or float(config.get("line_stretch", _DEFAULT_STRETCH))
-        grey = bool(config.get("line_grey", False))
-        return LineProcessor(self, characters, stretch, grey, folder)
+        grey, is_krakens = (bool(config.get(key, False)) for key in ("line_grey", "line_kraken"))
+        canvas = LineCanvas(int(config.get("line_height", LINE_HEIGHT)), stretch, grey, is_krakens)
+        return LineProcessor(self, characters, canvas, spelled, folder)
 
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> dict[str, Any]:
         """Convert the pixels to a number format; on a GPU widen the batch to one of few widths."""
@@ -260,22 +276,22 @@ class LineRecognizer(Family):
 
         pixels = batch["pixel_values"]
         if not _is_cpu(pixels.device):
-            pixels, _ = pad_batch(pixels, batch["steps"], len(pixels), GPU_WIDTH_MULTIPLE)
+            pixels, _ = pad_batch(pixels, batch["columns"], len(pixels), GPU_WIDTH_MULTIPLE)
         return {**batch, "pixel_values": pixels if dtype is None else pixels.to(dtype)}
 
     def loss(self, model: Any, batch: Mapping[str, Any], num_items: "Tensor") -> "Tensor":
         """Return the sum of the CTC losses of a batch's lines over the number of characters in the step."""
         from dsocr.models.ctc_network import compute_losses
 
-        logits = model(batch["pixel_values"], batch["steps"])
-        return compute_losses(logits, batch["steps"], batch["labels"]).sum() / num_items
+        logits = model(batch["pixel_values"], batch["columns"])
+        return compute_losses(logits, steps_of(batch["columns"]), batch["labels"]).sum() / num_items
 
     def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
         """Return the CTC loss of a character for each line."""
         import torch
 
         with torch.no_grad():
-            return _losses_per_character(model(batch["pixel_values"], batch["steps"]), batch)
+            return _losses_per_character(model(batch["pixel_values"], batch["columns"]), batch)
 
     def loss_of_logits(self, logits: "Tensor", sample: LineInput) -> float:
         """Return the CTC loss of a line from its logits `(T, classes)`."""
@@ -291,12 +307,15 @@ class LineRecognizer(Family):
         import torch
 
         batch = processor.collate(samples)
-        logits = torch.zeros(len(samples), int(batch["steps"].max()), len(processor.characters) + 1)
+        logits = torch.zeros(len(samples), int(steps_of(batch["columns"]).max()), len(processor.characters) + 1)
         return fmean(_losses_per_character(logits, batch))
 
     def check_inputs(self, model: Any, processor: Any, samples: Sequence[Any], texts: Sequence[str]) -> list[Check]:
         """Check that the labels are the texts."""
-        written = ["".join(processor.characters[number - 1] for number in sample.classes) for sample in samples]
+        written = [
+            processor.unfold("".join(processor.characters[number - 1] for number in sample.classes))
+            for sample in samples
+        ]
         for got, expected in zip(written, texts, strict=True):
             if got != expected:
                 message = f"labels are not the transcriptions: got {got[:60]!r}, expected {expected[:60]!r}"
@@ -375,10 +394,18 @@ class LineRecognizer(Family):
             allowed = restrict(probabilities, characters, generation.script)
             greedy = text_of(best_path(allowed), characters)
             text = search(allowed, characters, num_beams, model, weight) if num_beams > 1 else greedy
-            logs, positions = score_letters(allowed, processor.text_ids(text), characters, model, weight)
-            scores = (TokenScore(place, min(place + 1, len(text)), log) for place, log in enumerate(logs))
-            plain = greedy if model else None
-            return Decoded(text, len(text), False, scores=tuple(scores), positions=tuple(positions), plain=plain)
+            classes = [processor.classes[character] for character in text]
+            logs, positions = score_letters(allowed, classes, characters, model, weight)
+            ends = [len(processor.unfold(text[:place])) for place in range(len(text) + 1)]
+            spans = [*pairwise(ends), (ends[-1], ends[-1])]
+            # A mark of its own belongs to the letter before it.
+            spans = [(min(start, end - 1), end) if end else (0, 0) for start, end in spans[:-1]] + spans[-1:]
+            scores = (TokenScore(*span, log) for span, log in zip(spans, logs, strict=True))
+            middles = chain.from_iterable(
+                repeat(position, end - start) for (start, end), position in zip(pairwise(ends), positions, strict=True)
+            )
+            shown, plain = processor.unfold(text), processor.unfold(greedy) if model else None
+            return Decoded(shown, len(text), False, scores=tuple(scores), positions=tuple(middles), plain=plain)
 
         return decode_line
 
@@ -404,13 +431,13 @@ class LineRecognizer(Family):
 
         def read(places: list[int]) -> None:
             batch = processor.collate([samples[place] for place in places])
-            pixels, steps = batch["pixel_values"], batch["steps"]
+            pixels, columns = batch["pixel_values"], batch["columns"]
             if not is_cpu:
-                pixels, steps = pad_batch(pixels, steps, _LINES_ON_A_GPU, GPU_WIDTH_MULTIPLE)
+                pixels, columns = pad_batch(pixels, columns, _LINES_ON_A_GPU, GPU_WIDTH_MULTIPLE)
             with torch.inference_mode():
-                logits = network(pixels.to(network.device, network.dtype), steps)[: len(places)].float().cpu()
-            for place, rows, count in zip(places, logits, batch["steps"].tolist(), strict=True):
-                results[place] = function(rows[:count])
+                logits = network(pixels.to(network.device, network.dtype), columns)[: len(places)].float().cpu()
+            for place, rows, steps in zip(places, logits, steps_of(batch["columns"]).tolist(), strict=True):
+                results[place] = function(rows[:steps])
 
         shape = (_LINES_ON_A_CPU, WIDTH_MULTIPLE) if is_cpu else (_LINES_ON_A_GPU, GPU_WIDTH_MULTIPLE)
         groups = _group_by_width(samples, *shape)
@@ -438,7 +465,8 @@ class LineRecognizer(Family):
 
         lines = self._probabilities(network, processor, [processor.encode(image) for image in images])
         logs = [torch.from_numpy(np.log(np.maximum(line, 1e-30))) for line in lines]
-        return [score_texts(rows, processor.classes, candidates) for rows, candidates in zip(logs, texts, strict=True)]
+        folded = ([processor.fold(text) for text in candidates] for candidates in texts)
+        return [score_texts(rows, processor.classes, candidates) for rows, candidates in zip(logs, folded, strict=True)]
 
     def fit_language_model(
         self,
@@ -492,7 +520,7 @@ def require_script(family: Family, script: str) -> None:
         raise ConfigError(message, code="script-unsupported", hint="omit it; only line recognisers take a script")
 
 
-_TYPES = ("pp_ocrv6_small_rec", "pp_ocrv5_mobile_rec", "pp_ocrv5_server_rec")
+_TYPES = ("pp_ocrv6_small_rec", "pp_ocrv6_tiny_rec", "pp_ocrv5_mobile_rec", "pp_ocrv5_server_rec")
 
 
 def recognize(config: Mapping[str, Any]) -> LineRecognizer | None:
@@ -517,7 +545,7 @@ def recognize(config: Mapping[str, Any]) -> LineRecognizer | None:
 def _losses_per_character(logits: "Tensor", batch: Mapping[str, Any]) -> list[float]:
     from dsocr.models.ctc_network import compute_losses
 
-    losses = compute_losses(logits, batch["steps"], batch["labels"])
+    losses = compute_losses(logits, steps_of(batch["columns"]), batch["labels"])
     values: list[float] = (losses / (batch["labels"] >= 0).sum(1).clamp(min=1)).tolist()
     return values
 

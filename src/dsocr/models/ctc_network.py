@@ -1,9 +1,9 @@
 """The line recognisers of PP-OCR: their networks, heads, CTC loss, and checkpoint folders.
 
 The networks are those of transformers, `PPOCRV6SmallRecForTextRecognition` and the mobile and server ones of PP-OCRv5:
-a convolutional trunk (PP-LCNetV4, PP-LCNetV3, HGNetV2), two transformer layers, and a linear head with one class for
-each character. Class 0 is the CTC blank; class `i + 1` is `characters[i]`. A line of height 48 and width W becomes
-about W / 8 steps.
+a convolutional trunk (PP-LCNetV4, PP-LCNetV3, HGNetV2), two transformer layers (in PP-OCRv6 tiny two convolutions), and
+a linear head with one class for each character. Class 0 is the CTC blank; class `i + 1` is `characters[i]`. A line of
+width W becomes about W / 8 steps. PP-OCRv5 sees lines 48 pixels high; PP-OCRv6 averages over whatever height is left.
 
 A checkpoint folder holds `config.json` and `model.safetensors`, which transformers loads as they are, and `vocab.json`,
 the list of the characters, which published ones have in their `preprocessor_config.json`. In memory the batch
@@ -29,6 +29,7 @@ from transformers import (
     PPOCRV5MobileRecForTextRecognition,
     PPOCRV5ServerRecForTextRecognition,
     PPOCRV6SmallRecForTextRecognition,
+    PPOCRV6TinyRecForTextRecognition,
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.hgnet_v2.modeling_hgnet_v2 import HGNetV2Embeddings
@@ -39,13 +40,14 @@ from transformers.models.pp_lcnet_v3.modeling_pp_lcnet_v3 import (
 from transformers.models.pp_lcnet_v4.modeling_pp_lcnet_v4 import (
     PPLCNetV4DepthwiseSeparableConvLayer,
     PPLCNetV4LargeStem,
+    PPLCNetV4SmallStem,
     PPLCNetV4SqueezeExcitationModule,
 )
 from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
 
 from dsocr.errors import ModelError
 from dsocr.models.base_folder import read_characters, read_config_json, require_same_tensors, weight_files
-from dsocr.models.canvas import PIXELS_PER_STEP
+from dsocr.models.canvas import PIXELS_PER_STEP, steps_of
 from dsocr.models.family import IGNORED
 
 Network: TypeAlias = Any
@@ -55,17 +57,20 @@ Network: TypeAlias = Any
 class _Padding:
     """Which columns of a batch belong to its lines, at each width that images have inside the network."""
 
-    def __init__(self, steps: Tensor, most: int, device: torch.device) -> None:
-        self._shortest = int(steps.min())  # asked once, before the steps are on a device that each layer would wait for
-        self._steps = steps.to(device)
-        self._most = most
+    def __init__(self, columns: Tensor, width: int, device: torch.device) -> None:
+        # Asked once, before the columns are on a device that each layer would wait for.
+        self._shortest = int(columns.min()) // PIXELS_PER_STEP
+        self._columns = columns.to(device)
+        self._width = width
         self._masks: dict[tuple[int, torch.dtype], Tensor] = {}
 
     def mask(self, width: int, dtype: torch.dtype) -> Tensor:
-        """Return `(B, 1, 1, width)`, 1 in the columns of the lines; a step is `width / most` columns wide."""
+        """Return `(B, 1, 1, width)`, 1 in the columns of the lines."""
         key = (width, dtype)
         if key not in self._masks:
-            ends = self._steps * (width // self._most)
+            reduction = self._width // width
+            is_pooled = reduction == PIXELS_PER_STEP
+            ends = steps_of(self._columns) if is_pooled else (self._columns + reduction - 1) // reduction
             mask = torch.arange(width, device=ends.device) < ends[:, None]
             self._masks[key] = mask[:, None, None].to(dtype)
         return self._masks[key]
@@ -75,7 +80,7 @@ class _Padding:
         mask = self.mask(images.shape[-1], images.dtype)
         if torch.is_grad_enabled():
             return images * mask
-        first = self._shortest * (images.shape[-1] // self._most)
+        first = self._shortest * (images.shape[-1] * PIXELS_PER_STEP // self._width)
         images[..., first:].mul_(mask[..., first:])
         return images
 
@@ -134,7 +139,7 @@ AttentionInterface.register("dsocr_line", _attend)
 
 
 class _ReadsLines:
-    """A network called with images `(B, 3, 48, W)` that answers with logits instead of probabilities.
+    """A network called with images `(B, 3, H, W)` that answers with logits instead of probabilities.
 
     A line in a batch gives the same result as alone: padding has no part in averages, in attention, or in
     convolutions at the end of a line.
@@ -149,15 +154,59 @@ class _ReadsLines:
         network.config._attn_implementation = "dsocr_line"
         _keep_padding_out(network)
 
-    def forward(self, pixels: Tensor, steps: Tensor) -> Tensor:
+    def forward(self, pixels: Tensor, columns: Tensor) -> Tensor:
         """Return logits `(B, T, classes)`; see `compute_logits`."""
-        return compute_logits(self, pixels.contiguous(memory_format=torch.channels_last), steps)
+        return compute_logits(self, pixels.contiguous(memory_format=torch.channels_last), columns)
+
+    def features(self, pixels: Tensor) -> Tensor:
+        """Return the trunk's features `(B, C, 1, T)`."""
+        network: Network = self
+        features: Tensor = network.model(pixels).last_hidden_state
+        return features
+
+    def classify(self, features: Tensor) -> Tensor:
+        """Return logits `(B, T, classes)` of features `(B, C, 1, T)`."""
+        network: Network = self
+        logits: Tensor = network.head.head(network.head.encoder(features).last_hidden_state)
+        return logits
+
+    classifier = "head"
+    """The name of the head's linear layer with a row for each class."""
 
 
-class LineNetwork(_ReadsLines, PPOCRV6SmallRecForTextRecognition):  # type: ignore[misc, unused-ignore]
-    """PP-OCRv6 small."""
+class _ReadsAnyHeight(_ReadsLines):
+    """A network of PP-OCRv6."""
+
+    def features(self, pixels: Tensor) -> Tensor:
+        """Return the trunk's features `(B, C, 1, T)`, the mean of their rows."""
+        network: Network = self
+        rows: Tensor = network.model.backbone(pixels).feature_maps[-1]
+        return functional.avg_pool2d(rows, (rows.shape[2], 2))
+
+
+class LineNetwork(_ReadsAnyHeight, PPOCRV6SmallRecForTextRecognition):  # type: ignore[misc, unused-ignore]
+    """PP-OCRv6 small, and kraken's medium."""
 
     native = PPOCRV6SmallRecForTextRecognition
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.head.encoder.norm.eps = getattr(config, "line_norm_eps", config.layer_norm_eps)
+
+
+class TinyLineNetwork(_ReadsAnyHeight, PPOCRV6TinyRecForTextRecognition):  # type: ignore[misc, unused-ignore]
+    """PP-OCRv6 tiny."""
+
+    native = PPOCRV6TinyRecForTextRecognition
+    classifier = "fc2"
+
+    def classify(self, features: Tensor) -> Tensor:
+        """Return logits `(B, T, classes)` of features `(B, C, 1, T)`."""
+        head = self.head
+        features = head.act_fn(head.norm1(head.conv1(_padding.get().clear(features).squeeze(2))))
+        features = head.act_fn(head.norm2(head.conv2(features)))
+        logits: Tensor = head.fc2(head.fc1(features.transpose(1, 2)))
+        return logits
 
 
 class MobileLineNetwork(_ReadsLines, PPOCRV5MobileRecForTextRecognition):  # type: ignore[misc, unused-ignore]
@@ -173,7 +222,8 @@ class ServerLineNetwork(_ReadsLines, PPOCRV5ServerRecForTextRecognition):  # typ
 
 
 NETWORKS: dict[str, Any] = {
-    network.config_class.model_type: network for network in (LineNetwork, MobileLineNetwork, ServerLineNetwork)
+    network.config_class.model_type: network
+    for network in (LineNetwork, TinyLineNetwork, MobileLineNetwork, ServerLineNetwork)
 }
 """The networks by the `model_type` of their checkpoints."""
 
@@ -185,10 +235,13 @@ def _keep_padding_out(network: Network) -> None:
     for stem in stems:
         stem.stem1.register_forward_hook(_clear_output)
         stem.stem2a.register_forward_hook(_clear_output)
+        stem.stem3.register_forward_pre_hook(_clear_input)
     widened = {layer for stem in stems for layer in (stem.stem2a, stem.stem2b)}
-    is_v6 = isinstance(network, LineNetwork)
+    is_v6 = isinstance(network, _ReadsAnyHeight)
     for module in network.modules():
-        if isinstance(module, PPLCNetV4DepthwiseSeparableConvLayer):
+        if isinstance(module, PPLCNetV4SmallStem):
+            module.conv2.register_forward_pre_hook(_clear_input)
+        elif isinstance(module, PPLCNetV4DepthwiseSeparableConvLayer):
             module.token_conv.register_forward_pre_hook(_clear_input)
         elif isinstance(module, (PPLCNetV4SqueezeExcitationModule, PPLCNetV3SqueezeExcitationModule)):
             module.avg_pool = _LinePool()
@@ -197,7 +250,7 @@ def _keep_padding_out(network: Network) -> None:
                     layer.__class__ = _LineConv2d
         elif not is_v6 and module not in widened and _sees_beyond(getattr(module, "convolution", None)):
             module.register_forward_pre_hook(_clear_input)
-    if is_v6:
+    if isinstance(network, LineNetwork):
         network.head.encoder.conv_block[2].register_forward_pre_hook(_clear_input)
 
 
@@ -206,37 +259,37 @@ def _sees_beyond(convolution: object) -> bool:
     return isinstance(convolution, nn.Conv2d) and convolution.kernel_size[1] // 2 >= convolution.stride[1]
 
 
-def pad_batch(pixels: Tensor, steps: Tensor, lines: int, multiple: int) -> tuple[Tensor, Tensor]:
-    """Return images `(lines, 3, 48, W)` and their steps `(lines,)`, with blank lines of one step for missing ones.
+def pad_batch(pixels: Tensor, columns: Tensor, lines: int, multiple: int) -> tuple[Tensor, Tensor]:
+    """Return images `(lines, 3, H, W)` and their columns `(lines,)`, with blank lines of one step for missing ones.
 
     The width becomes a multiple of `multiple` pixels. Lines are read as they are without the padding.
     """
     missing = lines - len(pixels)
     padded = functional.pad(pixels, (0, -pixels.shape[-1] % multiple, 0, 0, 0, 0, 0, missing))
-    return padded, functional.pad(steps, (0, missing), value=1)
+    return padded, functional.pad(columns, (0, missing), value=PIXELS_PER_STEP)
 
 
-def compute_logits(network: Network, pixels: Tensor, steps: Tensor) -> Tensor:
-    """Return logits `(B, T, classes)` for images `(B, 3, 48, W)` of lines with `steps` `(B,)`, the rest padding.
+def compute_logits(network: Network, pixels: Tensor, columns: Tensor) -> Tensor:
+    """Return logits `(B, T, classes)` for images `(B, 3, H, W)` of lines in `columns` `(B,)`, the rest padding.
 
     Logits after the steps of a line mean nothing.
     """
-    with _padded(steps, pixels):
-        features = network.model(pixels).last_hidden_state
-    parts = [(features, steps)]
+    with _padded(columns, pixels):
+        features = network.features(pixels)
+    parts = [(features, columns)]
     if _goes_alone(pixels):
-        parts = list(zip(features[:, None].unbind(), steps[:, None].unbind(), strict=True))
+        parts = list(zip(features[:, None].unbind(), columns[:, None].unbind(), strict=True))
     logits = []
-    for part, counts in parts:
-        with _padded(counts, pixels):
-            logits.append(network.head.head(network.head.encoder(part).last_hidden_state))
+    for part, widths in parts:
+        with _padded(widths, pixels):
+            logits.append(network.classify(part))
     return torch.cat(logits)
 
 
 @contextmanager
-def _padded(steps: Tensor, pixels: Tensor) -> Iterator[None]:
-    """Give layers the steps of lines `(B,)` in images of this width; the rest is padding."""
-    token = _padding.set(_Padding(steps, pixels.shape[-1] // PIXELS_PER_STEP, pixels.device))
+def _padded(columns: Tensor, pixels: Tensor) -> Iterator[None]:
+    """Give layers the columns of lines `(B,)` in images of this width; the rest is padding."""
+    token = _padding.set(_Padding(columns, pixels.shape[-1], pixels.device))
     try:
         yield
     finally:
@@ -266,7 +319,7 @@ def replace_head(network: Network, characters: Sequence[str], new_characters: Se
     Known characters keep their rows; a new one starts from its letter without marks (`e` for `ѐ` or `ê`) if that is
     known, otherwise from the mean of all rows, and a little less likely than its model.
     """
-    old: nn.Linear = network.head.head
+    old: nn.Linear = getattr(network.head, network.classifier)
     rows = {character: index for index, character in enumerate(characters, start=1)}
     new = nn.Linear(old.in_features, len(new_characters) + 1).to(old.weight)
     with torch.no_grad():
@@ -279,7 +332,7 @@ def replace_head(network: Network, characters: Sequence[str], new_characters: Se
             row = rows.get(unicodedata.normalize("NFD", character)[0])
             start = (old.weight[1:].mean(0), old.bias[1:].mean()) if row is None else (old.weight[row], old.bias[row])
             new.weight[index], new.bias[index] = start[0], start[1] - 1
-    network.head.head = new
+    setattr(network.head, network.classifier, new)
     network.config.head_out_channels = len(new_characters) + 1
 
 
@@ -293,6 +346,12 @@ def fold_normalization(network: Network) -> None:
             fused = torch.nn.utils.fuse_conv_bn_eval(convolution.eval(), normalization.eval()).requires_grad_(True)
             module.convolution = fused
             module.normalization = nn.Identity()
+    if isinstance(network, TinyLineNetwork):
+        for number in (1, 2):
+            convolution, normalization = (getattr(network.head, f"{kind}{number}") for kind in ("conv", "norm"))
+            fused = torch.nn.utils.fuse_conv_bn_eval(convolution.eval(), normalization.eval()).requires_grad_(True)
+            setattr(network.head, f"conv{number}", fused)
+            setattr(network.head, f"norm{number}", nn.Identity())
     layers = [module for module in network.modules() if isinstance(module, PPLCNetV3LearnableRepLayer)]
     for layer in layers:
         _add_up_branches(layer)
@@ -321,6 +380,10 @@ def _add_up_branches(layer: Any) -> None:
     layer.conv_small_symmetric = layer.identity = None
 
 
+_FOLDED = {".convolution.bias": ".normalization.", "head.conv1.bias": "head.norm1.", "head.conv2.bias": "head.norm2."}
+"""How names of biases end that come from normalisations, and what these are called in a checkpoint."""
+
+
 def network_files(
     network: Network, characters: Sequence[str], dtype: torch.dtype | None = None
 ) -> list[tuple[str, bytes]]:
@@ -328,8 +391,9 @@ def network_files(
     tensors: dict[str, Tensor] = {}
     for name, tensor in network.state_dict().items():
         value = tensor.detach().cpu().to(dtype or tensor.dtype).contiguous()
-        if name.endswith(".convolution.bias"):
-            prefix = name.removesuffix("convolution.bias") + "normalization."
+        end = next(filter(name.endswith, _FOLDED), None)
+        if end is not None:
+            prefix = name.removesuffix(end) + _FOLDED[end]
             ones = torch.ones_like(value)
             # A variance of exactly 1 would be divided by the square root of 1 + epsilon.
             variance = torch.full_like(value, 1 - nn.BatchNorm2d(1).eps, dtype=torch.float32)

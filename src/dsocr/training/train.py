@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 from dsocr.config import RunConfig
 from dsocr.console import Reporter, current_reporter, reporting_to, shows_progress
 from dsocr.data.dataset import Dataset
+from dsocr.document import Split
 from dsocr.errors import DsocrError, RunError, option
 from dsocr.evaluation.run import Run
 from dsocr.io.processes import ProgressCallback, rank_and_count
@@ -62,7 +63,13 @@ def train(
     lines = f"readings of {scans}" if settings.learns_alone else settings.dataset
     reporter.message(f"training {settings.output} on {lines} from {settings.base}")
     preflight = preflight and job.detector is None
-    if preflight and (overwrite or not job.run.has_begun):
+    begins = rank == 0 and (overwrite or not job.run.has_begun)
+    if begins and job.detector is None and settings.adapter.init_from is None:
+        from dsocr.evaluation.decide import name_better_base
+
+        if better := name_better_base(settings.base, job.samples_from.samples(Split.VALIDATION)):
+            reporter.message(better)
+    if preflight and begins:
         skip = option("preflight", False)
         reporter.message(f"checking first that it learns, a few minutes at most; {skip} skips this")
     from dsocr.training.recipe import run_job
