@@ -125,8 +125,24 @@ def test_each_page_has_its_script_whatever_is_read_with_it(reader: LocalReader) 
     together = list(by_page.read([*first, *second, *short]))
     assert [p.text for p in together] == [text for texts in alone.values() for text in texts]
     assert {p.script for p in together[:15]} <= {"latin", "cyrillic"}
-    assert {p.script for p in together[15:]} == {"any"}
+    assert {(p.script, p.flags) for p in together[15:]} == {("unsure", ("script",))}
     assert {p.script for p in reader.read(first)} == {None}, "only lines of pages"
+
+
+def test_lines_of_a_page_in_another_script_than_that_of_the_reader_say_so(reader: LocalReader) -> None:
+    """They are read as before."""
+    lines = images("a", 30)
+    for script, (decided, flags) in {
+        "cyrillic": ("not cyrillic", ("script",)),
+        "latin": (None, ()),
+        "any": (None, ()),
+    }.items():
+        chosen = reader.with_script(script)
+        read = list(chosen.for_pages().read(lines))
+        assert {(p.script, p.flags) for p in read} == {(decided, flags)}, "its likeliest letters are Latin"
+        assert [p.text for p in read] == [p.text for p in chosen.read(lines)]
+    few = reader.with_script("cyrillic").for_pages().read(lines[:1])
+    assert {p.script for p in few} == {None}, "a line is too short to be sure"
 
 
 def test_a_page_is_decided_as_a_whole_however_many_lines_are_read_at_once(reader: LocalReader) -> None:

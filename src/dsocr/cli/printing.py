@@ -227,6 +227,8 @@ def transcribed(printer: Printer, report: "dsocr.TranscribeReport") -> None:
         f"{counted(report.resumed, 'image')} had been transcribed before the interruption": report.resumed,
         f"{report.kept} lines kept the text they had ({option('replace')} transcribes them again)": report.kept,
         f"lines by the script decided for their page ({option('script')} sets it): {scripts}": scripts,
+        "lines whose script is unsure or not the reader's have the flag script": "unsure" in scripts
+        or "not" in scripts,
         f"{report.outside} lines are in regions of other types and keep their text": report.outside,
         f"{report.unmatched} regions came back with another number of lines than they have": report.unmatched,
         f"lines most worth your time, in order: {report.review}": report.review,

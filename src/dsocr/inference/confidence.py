@@ -21,6 +21,7 @@ from dsocr.config import problems_in
 from dsocr.errors import RunError, command
 from dsocr.io.work import rewrite_file
 from dsocr.models.generation import ScoredText, TokenScore
+from dsocr.models.scripts import SCRIPTS
 from dsocr.runs import CALIBRATION, to_json
 from dsocr.text import is_blank
 
@@ -229,7 +230,8 @@ class Prediction:
     `looping` line looped again, and its first text is cut at the loop. `overruled` counts tokens at which the loop
     guard forbade the model's choice. `confidence` is the share of the text that is likely right; `words`, `characters`
     and `lines` hold the confidences of these parts, `scores` their sources; None and empty if unknown. `script` is the
-    script that was decided for its page. `plain` is the reading without the language model, None if there is none. A
+    one decided for its page: latin, cyrillic, any (both), unsure, or, of a reader that keeps to a script, that it is
+    surely not that one. `plain` is the reading without the language model, None if there is none. A
     `page_shaped` image looks like a page, and was read as a line.
     """
 
@@ -271,6 +273,7 @@ class Prediction:
             "overruled": self.overruled > 0,
             "retried": self.retried,
             "page_shaped": self.page_shaped,
+            "script": self.script not in (None, "any", *SCRIPTS),
         }
         return tuple(name for name, holds in conditions.items() if holds)
 

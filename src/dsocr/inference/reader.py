@@ -14,6 +14,7 @@ from dsocr.models.ctc import LineRecognizer, require_script
 from dsocr.models.family import Processor
 from dsocr.models.generation import Decoded, Generation, batches
 from dsocr.models.loading import Base, choose_device, choose_dtype, load_base
+from dsocr.models.scripts import UNSURE
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _MAX_PIXELS = 24_000_000
 """Images are opened ahead until they have this many pixels together, at four bytes each."""
-_UNDECIDED = Generation(script="any")
+_UNDECIDED = Generation(script=UNSURE)
 _MAX_LINES = 512
 """Lines of a page that are read together."""
 
@@ -43,7 +44,7 @@ class LocalReader:
     base_name: tuple[str, str | None] | None = None
     """Name and revision of the base of a network all of whose weights were trained."""
     by_page: bool = False
-    """Whether lines come from pages, whose script is decided if `generation.script` is auto."""
+    """Whether lines come from pages, whose script is decided, or compared with the one of `generation`."""
     otherwise: Generation = _UNDECIDED
     """Script and language model of pages whose few lines leave them open."""
 
@@ -93,7 +94,7 @@ class LocalReader:
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """Yield a prediction for every (id, image), in their order; `prefetch_batches` batches are opened at a time."""
-        if self.by_page and self._is_undecided:
+        if self.by_page and isinstance(self.processor.family, LineRecognizer) and self.generation.script != "any":
             yield from (self._prediction(name, decoded) for name, decoded in self._read_pages(images))
             return
         together = self.generation.prefetch_batches * self.generation.batch_size
@@ -103,7 +104,8 @@ class LocalReader:
             yield from (self._prediction(name, results[place]) for place, (name, _) in enumerate(window))
 
     @property
-    def _is_undecided(self) -> bool:
+    def is_undecided(self) -> bool:
+        """Whether the lines that are read decide their script."""
         return self.generation.script == "auto" and isinstance(self.processor.family, LineRecognizer)
 
     def with_script(self, script: str | None) -> "LocalReader":
@@ -119,12 +121,12 @@ class LocalReader:
         The language model is weighed by how well it predicts their clear parts. Decided once, before anything is
         read, so that no line is read otherwise in other company.
         """
-        if not self._is_undecided:
+        if not self.is_undecided:
             return self
         family: Any = self.processor.family  # a `LineRecognizer`
         samples = [self.processor.encode(image) for image in images]
         if not samples:
-            return self.with_script("any")
+            return replace(self, generation=replace(self.generation, script=UNSURE))
         return replace(self, generation=family.decide_reading(self.network, self.processor, samples, self.generation))
 
     def for_pages(self, images: Iterable[Image.Image] = ()) -> "LocalReader":

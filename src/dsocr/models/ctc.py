@@ -6,6 +6,7 @@ network gives each step a probability for every character and for the blank. All
 thousands of characters is first cut to those of the dataset.
 """
 
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +30,7 @@ from dsocr.models.canvas import LINE_HEIGHT, PIXELS_PER_STEP, LineCanvas, steps_
 from dsocr.models.family import IGNORED, UNWRITABLE, Check, Family, InputLength, Processor, unknown_resolution
 from dsocr.models.generation import Decoded, Generation, TokenScore
 from dsocr.models.language_model import LanguageModel, score_letters, search
-from dsocr.models.scripts import MIN_LINES, best_path, decide_script, model_share, restrict, text_of
+from dsocr.models.scripts import MIN_LINES, UNSURE, best_path, decide_script, model_share, restrict, text_of
 
 if TYPE_CHECKING:
     import torch
@@ -341,22 +342,35 @@ class LineRecognizer(Family):
         generation: Generation,
         otherwise: Generation,
     ) -> list[list[Decoded]]:
-        """Read the lines of each page in the script in which they are likelier, else as `otherwise` says."""
+        """Read the lines of each page in the script in which they are likelier, else as `otherwise` says.
+
+        A script that is set is kept; readings of a page that is surely in the other one say so.
+        """
         lines = iter(self._probabilities(network, processor, [sample for page in pages for sample in page]))
         decoded = []
         for page in pages:
             read = list(islice(lines, len(page)))
-            decided = self._decide(processor, read, generation, otherwise)
+            decided, script = generation, None
+            if generation.script == "auto":
+                decided = self._decide(processor, read, generation, otherwise)
+                script = decided.script
+            elif self._is_in_other(processor, read, generation):
+                script = f"not {generation.script}"
             decode_line = self._line_decoder(processor, decided)
-            decoded.append([replace(decode_line(line), script=decided.script) for line in read])
+            decoded.append([replace(decode_line(line), script=script) for line in read])
         return decoded
 
     def decide_reading(
         self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation
     ) -> Generation:
-        """Return the settings with the likelier script of lines, else `any`, and the language model's share."""
+        """Return the settings with the likelier script of lines, else `unsure`, and the language model's share."""
         lines = self._probabilities(network, processor, samples)
-        return self._decide(processor, lines, generation, replace(generation, script="any"))
+        return self._decide(processor, lines, generation, replace(generation, script=UNSURE))
+
+    def _is_in_other(self, processor: Any, lines: Sequence[NDArray[np.float32]], generation: Generation) -> bool:
+        model = self._language_model(processor, generation)
+        decided = decide_script(lines, processor.characters, model, enough=math.inf)
+        return decided not in (None, "any", generation.script)
 
     def _decide(
         self,

@@ -16,6 +16,8 @@ from dsocr.models.language_model import LanguageModel
 from dsocr.text import letter_script
 
 SCRIPTS = ("latin", "cyrillic")
+UNSURE = "unsure"
+"""Decision about lines that leave their script open, which are read as `any`."""
 MIN_LINES = 6
 """With this many lines the likelier script is taken, however little likelier it is."""
 SAMPLE_LINES = 48
@@ -144,11 +146,11 @@ def _words(runs: Iterable[Emission], characters: Sequence[str]) -> Iterator[list
 
 
 def decide_script(
-    lines: Sequence[Probabilities], characters: tuple[str, ...], model: LanguageModel | None
+    lines: Sequence[Probabilities], characters: tuple[str, ...], model: LanguageModel | None, enough: float = MIN_LINES
 ) -> str | None:
     """Return the script in which the lines of a page are likelier, the language model included.
 
-    `any` if they have clear words in both, or the network knows one script only; None if few lines leave it open.
+    `any` if they have clear words in both, or the network knows one script; None if fewer than `enough` leave it open.
     """
     classes = _classes(characters)
     if not all(places.any() for places in classes.values()):
@@ -165,7 +167,7 @@ def decide_script(
     }
     script = max(scores, key=lambda script: scores[script])
     is_sure = scores[script] - scores[_other(script)] > _SURE
-    return script if is_sure or len(lines) >= MIN_LINES else None
+    return script if is_sure or len(lines) >= enough else None
 
 
 def model_share(lines: Iterable[Probabilities], characters: Sequence[str], model: LanguageModel) -> float:

@@ -64,7 +64,7 @@ def train(
     reporter.message(f"training {settings.output} on {lines} from {settings.base}")
     preflight = preflight and job.detector is None
     begins = rank == 0 and (overwrite or not job.run.has_begun)
-    if begins and job.detector is None and settings.adapter.init_from is None:
+    if begins and not (job.detector or settings.learns_alone or settings.adapter.init_from):
         from dsocr.evaluation.decide import name_better_base
 
         if better := name_better_base(settings.base, job.samples_from.samples(Split.VALIDATION)):
