@@ -277,6 +277,21 @@ def test_texts_without_images_are_learnt_where_they_help(
     assert [line.text for line in base.family.decode(base.network, fitted, TEXTS, plain)] == TEXTS
 
 
+def test_a_text_that_the_language_model_knows_late_is_followed(base: Path) -> None:
+    """Of the sixteen words of four doubtful letters, the network takes this one for the least likely."""
+    processor: Any = load_processor(str(base), None, "")
+    words = ["".join(letters) for letters in product("ab", repeat=4)]
+    model = LanguageModel.fit([word + ("c" if word == "bbbb" else "d") for word in words] * 5)
+    model.weight = 0.5
+    classes = processor.classes
+    logits = torch.full((10, len(processor.characters) + 1), -9.0)
+    logits[1::2, 0] = 5.0
+    logits[:8:2, classes["a"]], logits[:8:2, classes["b"]], logits[8, classes["c"]] = 4.1, 4.0, 5.0
+    decode = processor.family.logits_decoder(replace(processor, language_model_source=model), Generation())
+    read = decode(logits)
+    assert (read.text, read.plain) == ("bbbbc", "aaaac")
+
+
 def test_what_a_validation_saw_is_not_read_again(
     base: Path, small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
