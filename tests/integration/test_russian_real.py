@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,10 @@ import dsocr
 from tests.conftest import draw_line
 from tests.integration.calling import Call
 from tests.models.test_kraken import write_kraken
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import russian_table
 
 RECIPE = Path(__file__).parents[2] / "configs" / "russian_real.yaml"
 WORDS = 8
@@ -46,6 +51,7 @@ def write_pages(folder: Path, splits: dict[str, int], numbers: Iterator[int]) ->
                         "id": len(annotations),
                         "image_id": number,
                         "category_id": 0,
+                        "group_id": place // 2,
                         "segmentation": [polygon],
                         "attributes": attributes,
                     }
@@ -86,6 +92,24 @@ def test_each_set_is_read_whole(sets: Path, tmp_path: Path) -> None:
         dataset = dsocr.prepare(source, tmp_path / source.name)
         samples = [sample for split in ("train", "validation", "test") for sample in dataset.samples(split)]
         assert len({sample.text for sample in samples}) == (4 if (source / "images").is_dir() else 2) * WORDS
+
+
+def test_the_table_scores_readers_on_both_sets(
+    sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
+    reader = write_kraken(tmp_path / "model.safetensors", "tiny", 96, divisor=4)
+    monkeypatch.setattr("sys.argv", ["russian_table.py", str(sets), str(reader), "--work", str(tmp_path / "work")])
+    (crop, *rest) = russian_table.read_notebooks(sets / "school_notebooks_RU")
+    assert [crop.text, *(line.text for line in rest)] == [" ".join(words(2)[at : at + 2]) for at in range(0, WORDS, 2)]
+    inside, outside = (np.asarray(crop.image.convert("L"))[:, left : left + 20] for left in (20, crop.image.width // 2))
+    assert inside.min() < 100 < 250 < outside.max(), "ink, and white between the words"
+    russian_table.main()
+    tables = (tmp_path / "work" / "table.md").read_text(encoding="utf-8")
+    out = capsys.readouterr().out
+    assert all(table in out for table in tables.split("\n\n"))
+    assert "school_notebooks_RU, 4 lines" in tables
+    assert "YeniseiGovReports-HWR, 8 lines" in tables
 
 
 @pytest.mark.slow
