@@ -460,6 +460,8 @@ def equiv(text: str, attributes: str = "") -> str:
         pytest.param('<String CONTENT="a" WC="0.5"/><String CONTENT="b" WC="87"/>', ("a b", None), id="other units"),
         pytest.param(equiv("a"), ("a", None), id="typed"),
         pytest.param(equiv("a", 'conf="0.25"'), ("a", 0.25), id="read"),
+        pytest.param(equiv("a", 'conf="9.5E-5"'), ("a", 9.5e-5), id="read, hardly"),
+        pytest.param(equiv("a", 'conf="1.5"'), ("a", None), id="read, in other units"),
         pytest.param(equiv("a", 'index="1" dataType="HTR" conf="0"'), ("a", 0.0), id="read, where others are typed"),
         pytest.param(equiv("a") + equiv("b", 'index="1" conf="0.5"'), ("a", None), id="typed beside what was read"),
         pytest.param("".join(f"<Word>{equiv(*word)}</Word>" for word in WORDS), ("a b", 0.75), id="words of PAGE"),

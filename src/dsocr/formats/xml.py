@@ -59,7 +59,7 @@ FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 _CUSTOM_TAG = re.compile(r"([\w-]+)\s*\{([^}]*)\}")
 _CUSTOM_VALUE = re.compile(r"\s*([^:;]*?)\s*:\s*([^;]*?)\s*(?:;|$)")
 _ESCAPED_SIGN = re.compile(r"\\u([0-9a-f]{4})", re.IGNORECASE)
-_CONFIDENCE = re.compile(r"[01](\.\d{1,19})?", re.ASCII)
+_CONFIDENCE = re.compile(r"0(\.\d{1,19})?|1(\.0{1,19})?|\d(\.\d{1,19})?[eE]-0?[1-9]\d?", re.ASCII)
 _NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?(?:[eE][-+]?\d)?")
 BOX_ATTRIBUTES = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
 """Of an element of ALTO."""
