@@ -65,6 +65,12 @@ def test_a_baseline_of_old_versions_is_a_height(tmp_path: Path) -> None:
     assert line.outline == Outline((1, 2, 31, 12), (), ((1, 11), (31, 11)))
 
 
+def test_two_points_of_alto_are_no_polygon(tmp_path: Path) -> None:
+    shape = '<Shape><Polygon POINTS="1,1 9,9"/></Shape><String CONTENT="т"/>'
+    line = alto_text_line(tmp_path, f'<TextLine BASELINE="10,25 60,25">{shape}</TextLine>')
+    assert line.outline == Outline((10, 25, 61, 26), (), ((10, 25), (60, 25)))
+
+
 @pytest.mark.parametrize("namespace", ["http://www.loc.gov/standards/alto/ns-v2#", ""])
 def test_a_page_of_any_version_is_read(tmp_path: Path, namespace: str) -> None:
     document = alto("\n\n" + alto_line("т")).replace("http://www.loc.gov/standards/alto/ns-v4#", namespace)

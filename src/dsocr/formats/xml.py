@@ -427,9 +427,8 @@ def parse_outline(element: etree._Element) -> Outline | None:
     left, top, width, height = (integer_attribute(element, name) for name in BOX_ATTRIBUTES)
     at = integer_attribute(element, "BASELINE")  # before version 4 ALTO has a height, which runs along the whole line
     try:
-        polygon = _parse_points(element, "{*}Coords", "points") or _parse_points(
-            element, "{*}Shape/{*}Polygon", "POINTS"
-        )
+        coords = _parse_points(element, "{*}Coords", "points")
+        polygon = coords or _parse_points(element, "{*}Shape/{*}Polygon", "POINTS")
         baseline = _parse_points(element, "{*}Baseline", "points")
         if at is None:
             baseline = baseline or parse_points(element.get("BASELINE"))
@@ -442,7 +441,7 @@ def parse_outline(element: etree._Element) -> Outline | None:
         return replace(outline, polygon=()) if custom_value(element, "outline", "type") == "box" else outline
     if left is not None and top is not None and width is not None and height is not None:
         return Outline((left, top, left + width, top + height), (), baseline)
-    points = polygon or (baseline if len(baseline) >= 2 else ())
+    points = coords or (baseline if len(baseline) >= 2 else ())  # two corners are a box in PAGE, but not in ALTO
     return Outline(bounds(points), (), baseline) if points else None
 
 
