@@ -10,7 +10,7 @@ import pytest
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
-from dsocr.document import SkipReason, Split
+from dsocr.document import SkipReason
 from dsocr.text import TextPolicy
 from tests.data.making import alto, alto_line, pair, picture, write, write_pages
 from tests.raising import raises_code
@@ -108,11 +108,14 @@ def test_writer_and_page_can_be_columns(tmp_path: Path) -> None:
     assert dataset.card.split_by == "writer"
 
 
-def test_columns_of_splits_and_pages_are_guessed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "split_by", "notes"), [("subset", "given", 0), ("sample", "page", 1)])
+def test_columns_of_pages_are_guessed_and_those_of_split_names_too_or_noted(
+    tmp_path: Path, name: str, split_by: str, notes: int
+) -> None:
     rows = [f"{split}.png\tт{split}\t{split}\tscan {split}.jpg" for split in ("train", "val", "test")]
-    dataset = prepare(table(tmp_path / "s", "image\ttext\tsubset\tsource_img", *rows), tmp_path / "out")
-    assert (dataset.card.split_by, list(dataset.card.splits)) == ("given", list(Split))
-    assert [sample.page for sample in dataset] == ["scan train.jpg", "scan val.jpg", "scan test.jpg"]
+    dataset = prepare(table(tmp_path / "s", f"image\ttext\t{name}\tsource_img", *rows), tmp_path / "out")
+    assert (dataset.card.split_by, sum(repr(name) in note for note in dataset.card.notes)) == (split_by, notes)
+    assert {sample.page for sample in dataset} == {"scan train.jpg", "scan val.jpg", "scan test.jpg"}
 
 
 @pytest.mark.parametrize(

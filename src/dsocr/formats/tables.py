@@ -173,6 +173,11 @@ def open_table(
         rows = [(number, _join_sides(cells, sides)) for number, cells in rows]
         header, roles["bbox"] = [*header, "bbox"], "bbox"
     values = {name: {cells.get(name, "").strip() for _, cells in rows} - {""} for name in header}
+    for column in header if "split" not in roles else ():
+        splits = set(map(parse_split, values[column]))
+        if remark and None not in splits and len(splits) > 1:
+            use = option("columns", {"split": column})
+            remark(f"the column {column!r} holds names of splits, but is not read as the split; {use} reads it")
     for role in OUTLINE_ROLES:
         # Each image of an imagefolder, which `metadata` describes, is a sample: its outline is where it was cut.
         if role in roles and role not in columns:
