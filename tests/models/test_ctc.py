@@ -292,6 +292,26 @@ def test_a_text_that_the_language_model_knows_late_is_followed(base: Path) -> No
     assert (read.text, read.plain) == ("bbbbc", "aaaac")
 
 
+@pytest.mark.parametrize(
+    ("others", "readings", "used", "read"),
+    [
+        pytest.param([], ["a bad cat sat"] * 9, 0, 9, id="readings alone"),
+        pytest.param(["a rat"], ["a bad cat sat"] * 9, 1, 9, id="readings beside other texts"),
+        pytest.param([], ["e bed cet set"] * 9, 0, 0, id="wrong readings"),
+    ],
+)
+def test_own_readings_are_learnt_where_they_help(
+    others: list[str], readings: list[str], used: int, read: int, doubtful: Any
+) -> None:
+    (base, processor, lines), plain = doubtful, Generation()
+    learnt = ["123"] if read else ["a bad cat sat"] * 9
+    fit = base.family.fit_language_model
+    fitted: Any = fit(processor, learnt, lines, TEXTS, plain, others, readings, is_better=has_fewer)
+    assert fitted.language_model.others == used
+    assert fitted.language_model.followers["b"] == {"a": 9}, "misread words are left out"
+    assert [line.text for line in base.family.decode(base.network, fitted, TEXTS, plain)] == TEXTS
+
+
 def test_what_a_validation_saw_is_not_read_again(
     base: Path, small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -491,22 +491,24 @@ class LineRecognizer(Family):
         references: Sequence[str],
         generation: Generation,
         others: Sequence[str] = (),
+        readings: Sequence[str] = (),
         *,
         is_better: Callable[[Sequence[int], Sequence[int]], bool],
     ) -> LineProcessor:
         """Return the processor with a language model of the texts, at the weight that reads the lines best.
 
-        Tried too are the base's own model with the texts added to it, and both with `others`, texts without images.
-        Without one unless `is_better` accepts the errors of each line without and with the best model.
+        Tried too are the base's own model with the texts added to it, and both with `others`, texts without images, and
+        with own `readings` as well. Without one unless `is_better` accepts the errors of each line without and with the
+        best model.
         """
         from rapidfuzz.distance import Levenshtein
 
         former, characters, learnt = processor.language_model, processor.characters, list(texts)
         models: list[LanguageModel] = []
-        for more in ([], others) if others else ([],):
+        for more in dict.fromkeys([(), (*others,), (*others, *readings)]):
             fitted = LanguageModel.fit([*learnt, *more])
             for model in [fitted] if former is None else [fitted, former.merge(fitted, _TIMES)]:
-                model.others = len(more)
+                model.others = len(others) if more else 0
                 models.append(model)
         num_beams = max(generation.num_beams, _NUM_BEAMS)
         choices = [(number, weight) for number in range(len(models)) for weight in _WEIGHTS]

@@ -146,7 +146,8 @@ class ReaderLearner:
             if processor.family.trains == "all":
                 restore_trained(model, best)
                 texts = [sample.text for sample in self.drawn]
-                fitted, helped = self.validator.fit_language_model(model, texts, self.job.texts)
+                readings = [sample.text for sample in self._own_readings.samples] if self._own_readings else []
+                fitted, helped = self.validator.fit_language_model(model, texts, self.job.texts, readings)
                 files = list((dict(files) | dict(fitted)).items())
         elif processor.language_model:  # nothing tells if another helps
             files.append((LANGUAGE_MODEL, processor.language_model.to_json().encode()))

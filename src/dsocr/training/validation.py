@@ -186,12 +186,12 @@ class Validator(PeriodicValidation):
             save_best(self._folder, step, model, {CALIBRATION: calibration.to_json()})
 
     def fit_language_model(
-        self, model: Any, texts: Iterable[str], others: Sequence[str] = ()
+        self, model: Any, texts: Iterable[str], others: Sequence[str] = (), readings: Sequence[str] = ()
     ) -> tuple[list[tuple[str, bytes]], int]:
         """Fit a language model of the texts to the best weights, which `model` has, if its family has one and it helps.
 
         Return its file and that of a calibration with it, and how many of the `others`, which have no images, it was
-        better with: all or none.
+        better with: all or none. Own `readings` of untranscribed lines are learnt if they help too.
         """
         family = self._processor.family
         if not isinstance(family, LineRecognizer) or self._generation.language_model == "none":
@@ -205,6 +205,7 @@ class Validator(PeriodicValidation):
             references,
             self._generation,
             others,
+            readings,
             is_better=partial(is_better, self._samples),
         )
         if processor.language_model is None:
