@@ -46,6 +46,7 @@ from dsocr.models.ctc_network import (
 )
 from dsocr.models.family import IGNORED
 from dsocr.models.language_model import LanguageModel, search
+from dsocr.models.loading import choose_dtype
 from dsocr.models.scripts import best_path, text_of
 from dsocr.models.token_batches import pad_rows
 from hands.archive_texts import archive_lines
@@ -114,6 +115,13 @@ def start_network(folder: Path) -> Any:
     return network.to(memory_format=torch.channels_last)
 
 
+def in_bf16(device: torch.device) -> torch.autocast:
+    """Compute in bf16 where the device itself multiplies it."""
+    return torch.autocast(
+        device.type, torch.bfloat16, enabled=choose_dtype("auto", device, whole=True) == torch.bfloat16
+    )
+
+
 @torch.inference_mode()
 def error_rate(network: Any, lines: Sequence[Line]) -> float:
     """Pooled CER of greedy decoding."""
@@ -123,7 +131,7 @@ def error_rate(network: Any, lines: Sequence[Line]) -> float:
     for first in range(0, len(order), 8):
         chosen = [lines[place] for place in order[first : first + 8]]
         pixels, columns = to_batch(chosen).to(device)
-        with torch.autocast(device.type, torch.bfloat16):
+        with in_bf16(device):
             logits = compute_logits(network, pixels, columns)
         for (text, _), rows, count in zip(
             chosen, logits.float().softmax(-1).cpu().numpy(), steps_of(columns).tolist(), strict=True
@@ -278,7 +286,7 @@ def take_step(training: Training, batch: Batch, options: argparse.Namespace, don
     for group in training.optimizer.param_groups:
         group["lr"] = group["share"] * learning_rate(options, training.step, done)
     pixels, columns = batch.to(device)
-    with torch.autocast(device.type, torch.bfloat16):
+    with in_bf16(device):
         logits = compute_logits(training.network, pixels, columns)
     labels = pad_rows([[CLASSES[character] for character in text] for text in batch.texts], IGNORED)
     lengths = torch.tensor([len(text) for text in batch.texts]).to(device, non_blocking=True)

@@ -36,7 +36,8 @@ def write_pages(folder: Path, splits: dict[str, int], numbers: Iterator[int]) ->
     """Write pages of words in COCO, as school_notebooks_RU and Peter have them."""
     (folder / "images").mkdir(parents=True)
     for split, count in splits.items():
-        images, annotations = [], []
+        images: list[dict[str, object]] = []
+        annotations: list[dict[str, object]] = []
         for number in itertools.islice(numbers, count):
             page, name = Image.new("L", (300, 60 * WORDS), 255), f"{split}_{number}.jpg"
             for place, word in enumerate(words(number)):

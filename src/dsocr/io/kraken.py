@@ -1,9 +1,8 @@
 """Kraken's recognisers as checkpoint folders: its PP-OCRv6 networks, tiny, small and medium.
 
-Kraken keeps a network in one safetensors file, whose header holds its codec and line height (`kraken_meta`). They are
-PaddleOCR's networks, which transformers has classes for, so a file is written once, in the user's cache, as these
-classes load it: names of kraken 7.1 changed to those of transformers, and the three branches of its depthwise
-convolutions, which have batch normalisations of their own, added up to one. Needs no torch.
+Kraken keeps a network in one safetensors file, whose header holds its codec and line height (`kraken_meta`). A file is
+written once, in the user's cache, as transformers loads PaddleOCR's networks: with its names, and with the branches of
+depthwise convolutions, which have normalisations of their own, added up to one. Needs no torch.
 """
 
 import json
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field, PositiveInt, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -34,14 +34,11 @@ KRAKENS_FILES = (
     f"fetches one; else copy small.safetensors from huggingface.co/{KRAKENS_BASE}, or from DOI 10.5281/zenodo.21788405 "
     f"(medium 21788410, tiny 21788403), and give the file: {setting('base', 'small.safetensors')}"
 )
-_EPSILON = 1e-5
-"""Of kraken's normalisations, but for the last of a neck."""
 _NAMES = (
     (r"^backbone\.conv1\.", "model.backbone.encoder.convolution."),
-    (r"^neck\.(skip_conv|conv_reduce)\.conv\.", r"neck.\1.convolution."),
-    (r"^neck\.(skip_conv|conv_reduce)\.norm\.", r"neck.\1.normalization."),
     (r"^neck\.skip_conv\.", "head.encoder.conv_block.0."),
     (r"^neck\.conv_reduce\.", "head.encoder.conv_block.1."),
+    (r"(conv_block\.\d)\.norm\.", r"\1.normalization."),
     (r"^neck\.local_conv\.0\.", "head.encoder.conv_block.2.convolution."),
     (r"^neck\.local_conv\.1\.", "head.encoder.conv_block.2.normalization."),
     (r"^neck\.svtr_block\.(\d+)\.norm", r"head.encoder.svtr_block.\1.layer_norm"),
@@ -76,19 +73,15 @@ def as_checkpoint(path: Path) -> Path:
         files = [file for file in here if file.suffix == ".safetensors" and "kraken_meta" in _header(file)]
         old = [file for file in here if file.suffix.lower() in _OLD]
         if len(files) > 1:
-            names = ", ".join(file.name for file in files)
-            message = f"holds {len(files)} models of kraken: {names}"
-            raise ModelError(message, code="kraken-model", where=path, hint="give one of these files as the base")
+            raise _other(path, f"a folder of {len(files)} models: give {files[0].name} or another of them as the base")
         path = (files or old or [path])[0]
-    if not path.is_file():
+    if not path.is_file() or path.suffix.lower() not in {".safetensors", *_OLD, *_PICKLED}:
         return path
     if path.suffix.lower() in _OLD:
         raise _other(path, "a model of an older kraken, whose network dsocr does not have")
     if path.suffix.lower() in _PICKLED:
         message, hint = "Weights are pickled, which can run code, and are not loaded", "give a safetensors file"
         raise ModelError(message, code="weights-pickled", where=path, hint=hint)
-    if path.suffix.lower() != ".safetensors":
-        return path
     header = _header(path)
     if "kraken_meta" not in header:
         message, hint = "does not say which network it is of", "give the folder in which its config.json lies, too"
@@ -110,53 +103,56 @@ def _header(file: Path) -> Mapping[str, str]:
         with safe_open(file, framework="numpy") as tensors:
             return tensors.metadata() or {}
     except SafetensorError as error:
-        message, hint = f"Not a complete safetensors file ({error})", "download it again"
-        raise ModelError(message, code="weights-damaged", where=file, hint=hint) from error
+        message = f"Not a complete safetensors file ({error})"
+        raise ModelError(message, code="weights-damaged", where=file, hint="download it again") from error
+
+
+class _Recogniser(BaseModel):
+    """What the header says of a network: its codec has the class of each label."""
+
+    codec: dict[str, tuple[PositiveInt]] = Field(min_length=1)
+    num_classes: PositiveInt
+    height: PositiveInt
+
+    def labels(self) -> list[str]:
+        """Return what each class but the blank writes, nothing without an entry. Raises ValueError for two entries."""
+        labels = [""] * (self.num_classes - 1)
+        for text, (number,) in self.codec.items():
+            if not text or number >= self.num_classes or labels[number - 1]:
+                raise ValueError(f"class {number} of {text!r} is another's, or not among {self.num_classes}")
+            labels[number - 1] = text
+        return labels
 
 
 def _convert(file: Path, header: str, folder: Path) -> None:
     """Write the checkpoint of a file whose `kraken_meta` is this: its models by the prefix of their names, as JSON."""
     models = parse_json(header, file)
-    if not isinstance(models, dict) or not all(isinstance(model, dict) for model in models.values()):
-        raise _other(file, "a file whose header cannot be read")
-    recognisers = [prefix for prefix, model in models.items() if model.get("_model") == "PPOCRv6Model"]
+    kinds = (
+        {key: str(value.get("_model")) for key, value in models.items() if isinstance(value, dict)}
+        if isinstance(models, dict)
+        else {}
+    )
+    recognisers = [prefix for prefix, kind in kinds.items() if kind == "PPOCRv6Model"]
     if len(recognisers) != 1:
-        kinds = ", ".join(str(model.get("_model")) for model in models.values())
-        raise _other(file, f"not one recogniser of PP-OCRv6 but {kinds}")
-    (prefix,) = recognisers
-    meta = models[prefix]
-    labels = _labels(file, meta)
-    start = f"{prefix}.nn."
+        raise _other(file, f"not one recogniser of PP-OCRv6 but {', '.join(kinds.values())}")
+    start = f"{recognisers[0]}.nn."
+    try:
+        meta = _Recogniser.model_validate(models[recognisers[0]])
+        labels = meta.labels()
+    except ValueError as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        message, hint = f"Codec does not fit its network: {why}", "take the file as its authors published it"
+        raise ModelError(message, code="kraken-codec", where=file, hint=hint) from error
     with safe_open(file, framework="numpy") as source:
         named = {name.removeprefix(start): source.get_tensor(name) for name in source.keys() if name.startswith(start)}  # noqa: SIM118
     try:
-        config = _config(named) | {"line_height": int(meta["height"]), "head_out_channels": len(labels) + 1}
+        config = _config(named) | {"line_height": meta.height, "head_out_channels": meta.num_classes}
         tensors = _renamed(named)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise _other(file, f"no network of kraken 7.1 or 7.2 ({error!r})") from error
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     (folder / "vocab.json").write_text(json.dumps(labels, ensure_ascii=False) + "\n", encoding="utf-8")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def _labels(file: Path, meta: Mapping[str, Any]) -> list[str]:
-    """Return what each class but the blank writes; one without an entry writes nothing."""
-
-    def refuse(why: str) -> ModelError:
-        hint = "take the file as its authors published it"
-        return ModelError(f"Codec does not fit its network: {why}", code="kraken-codec", where=file, hint=hint)
-
-    codec, classes = meta.get("codec"), meta.get("num_classes")
-    if not isinstance(codec, dict) or not codec or not isinstance(classes, int):
-        raise refuse("it has none")
-    labels = [""] * (classes - 1)
-    for text, numbers in codec.items():
-        if not isinstance(numbers, list) or len(numbers) != 1 or not isinstance(numbers[0], int):
-            raise refuse(f"{text!r} is written by {numbers}, not by one class")
-        if not 1 <= numbers[0] < classes or labels[numbers[0] - 1] or not text:
-            raise refuse(f"class {numbers[0]} of {text!r} is another's, or not among {classes}")
-        labels[numbers[0] - 1] = text
-    return labels
 
 
 def _config(named: Tensors) -> dict[str, Any]:
@@ -219,7 +215,7 @@ def _add_up(named: Tensors, start: str) -> tuple[NDArray[Any], NDArray[Any]]:
             named[f"{start}{name}bn.{part}"].astype(np.float64)
             for part in ("weight", "bias", "running_mean", "running_var")
         )
-        scale = gain / np.sqrt(variance + _EPSILON)
+        scale = gain / np.sqrt(variance + 1e-5)
         return scale, bias - mean * scale
 
     scale, bias = normalization("conv.")

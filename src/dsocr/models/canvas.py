@@ -270,8 +270,8 @@ def cut_to_writing(image: Image.Image) -> Image.Image:
 class LineCanvas:
     """How a network that reads a line from left to right sees it: its height, and how many times as wide as it is.
 
-    PaddleOCR's networks see a line cut to its writing, in BGR order and in -1..1. Kraken's see all of it in RGB order
-    and in 0..1, 0 where it is white, as with `MARGIN` columns at both ends.
+    PaddleOCR's networks see a line cut to its writing, in BGR order and in -1..1, kraken's all of it in RGB order and
+    in 0..1, with 0 for white and for `MARGIN` columns at both ends.
     """
 
     height: int = LINE_HEIGHT
@@ -323,10 +323,7 @@ MARGIN = 16
 
 
 def steps_of(columns: Any) -> Any:
-    """Return the steps of lines, a tensor or a number, from their columns of pixels.
-
-    Two convolutions halve the width and round up; the pooling behind them halves it and rounds down.
-    """
+    """Return steps from columns, of tensors too: convolutions halve and round up twice, the pooling rounds down."""
     return (columns + 3) // 4 // 2
 
 

@@ -3,7 +3,7 @@
 The networks are those of transformers, `PPOCRV6SmallRecForTextRecognition` and the mobile and server ones of PP-OCRv5:
 a convolutional trunk (PP-LCNetV4, PP-LCNetV3, HGNetV2), two transformer layers (in PP-OCRv6 tiny two convolutions), and
 a linear head with one class for each character. Class 0 is the CTC blank; class `i + 1` is `characters[i]`. A line of
-width W becomes about W / 8 steps. PP-OCRv5 sees lines 48 pixels high; PP-OCRv6 averages over whatever height is left.
+width W becomes about W / 8 steps; the rows that are left of its height are averaged.
 
 A checkpoint folder holds `config.json` and `model.safetensors`, which transformers loads as they are, and `vocab.json`,
 the list of the characters, which published ones have in their `preprocessor_config.json`. In memory the batch
@@ -158,12 +158,6 @@ class _ReadsLines:
         """Return logits `(B, T, classes)`; see `compute_logits`."""
         return compute_logits(self, pixels.contiguous(memory_format=torch.channels_last), columns)
 
-    def features(self, pixels: Tensor) -> Tensor:
-        """Return the trunk's features `(B, C, 1, T)`."""
-        network: Network = self
-        features: Tensor = network.model(pixels).last_hidden_state
-        return features
-
     def classify(self, features: Tensor) -> Tensor:
         """Return logits `(B, T, classes)` of features `(B, C, 1, T)`."""
         network: Network = self
@@ -174,17 +168,7 @@ class _ReadsLines:
     """The name of the head's linear layer with a row for each class."""
 
 
-class _ReadsAnyHeight(_ReadsLines):
-    """A network of PP-OCRv6."""
-
-    def features(self, pixels: Tensor) -> Tensor:
-        """Return the trunk's features `(B, C, 1, T)`, the mean of their rows."""
-        network: Network = self
-        rows: Tensor = network.model.backbone(pixels).feature_maps[-1]
-        return functional.avg_pool2d(rows, (rows.shape[2], 2))
-
-
-class LineNetwork(_ReadsAnyHeight, PPOCRV6SmallRecForTextRecognition):  # type: ignore[misc, unused-ignore]
+class LineNetwork(_ReadsLines, PPOCRV6SmallRecForTextRecognition):  # type: ignore[misc, unused-ignore]
     """PP-OCRv6 small, and kraken's medium."""
 
     native = PPOCRV6SmallRecForTextRecognition
@@ -194,7 +178,7 @@ class LineNetwork(_ReadsAnyHeight, PPOCRV6SmallRecForTextRecognition):  # type: 
         self.head.encoder.norm.eps = getattr(config, "line_norm_eps", config.layer_norm_eps)
 
 
-class TinyLineNetwork(_ReadsAnyHeight, PPOCRV6TinyRecForTextRecognition):  # type: ignore[misc, unused-ignore]
+class TinyLineNetwork(_ReadsLines, PPOCRV6TinyRecForTextRecognition):  # type: ignore[misc, unused-ignore]
     """PP-OCRv6 tiny."""
 
     native = PPOCRV6TinyRecForTextRecognition
@@ -237,7 +221,7 @@ def _keep_padding_out(network: Network) -> None:
         stem.stem2a.register_forward_hook(_clear_output)
         stem.stem3.register_forward_pre_hook(_clear_input)
     widened = {layer for stem in stems for layer in (stem.stem2a, stem.stem2b)}
-    is_v6 = isinstance(network, _ReadsAnyHeight)
+    is_v6 = isinstance(network, LineNetwork | TinyLineNetwork)
     for module in network.modules():
         if isinstance(module, PPLCNetV4SmallStem):
             module.conv2.register_forward_pre_hook(_clear_input)
@@ -275,7 +259,8 @@ def compute_logits(network: Network, pixels: Tensor, columns: Tensor) -> Tensor:
     Logits after the steps of a line mean nothing.
     """
     with _padded(columns, pixels):
-        features = network.features(pixels)
+        rows = network.model.backbone(pixels).feature_maps[-1]
+        features = functional.avg_pool2d(rows, (rows.shape[2], 2))  # the native classes expect a height of 48
     parts = [(features, columns)]
     if _goes_alone(pixels):
         parts = list(zip(features[:, None].unbind(), columns[:, None].unbind(), strict=True))
