@@ -83,7 +83,7 @@ def read_notebooks(folder: Path) -> Iterator[Crop]:
     lines: dict[Any, dict[Any, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for word in content["annotations"]:
         text = str((word.get("attributes") or {}).get("translation") or "").strip()
-        polygon = next(iter(word.get("segmentation") or []), [])
+        polygon: list[float] = next(iter(word.get("segmentation") or []), [])
         if names.get(word["category_id"]) in TEXTS and text and polygon and word.get("group_id") is not None:
             lines[word["image_id"]][word["group_id"]].append((np.mean(polygon[0::2]), text, polygon))
     files = {path.name: path for path in folder.rglob("*.*")}

@@ -126,7 +126,7 @@ class _Recogniser(BaseModel):
 
 def _convert(file: Path, header: str, folder: Path) -> None:
     """Write the checkpoint of a file whose `kraken_meta` is this: its models by the prefix of their names, as JSON."""
-    models = parse_json(header, file)
+    models: Any = parse_json(header, file)
     kinds = (
         {key: str(value.get("_model")) for key, value in models.items() if isinstance(value, dict)}
         if isinstance(models, dict)
