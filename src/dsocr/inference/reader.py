@@ -45,8 +45,8 @@ class LocalReader:
     """Name and revision of the base of a network all of whose weights were trained."""
     by_page: bool = False
     """Whether lines come from pages, whose script is decided, or compared with the one of `generation`."""
-    otherwise: Generation = _UNDECIDED
-    """Script and language model of pages whose few lines leave them open."""
+    otherwise: Generation | None = _UNDECIDED
+    """Script and language model of pages whose few lines leave them open; None as lines read together decide it."""
 
     @classmethod
     def of_run(

@@ -4,7 +4,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
@@ -444,16 +444,13 @@ class Reader:
         """Read one image, or several: paths or PIL images, of lines for most models.
 
         A line recogniser keeps to `script`, by default that of its training. A base, or auto, decides it by each line,
-        or by these images together where a line leaves it open; the flag `script` marks lines that are still in doubt.
+        or by those read together where a line leaves it open; the flag `script` marks lines that are still in doubt.
         Warns of an image that looks like a page if the model reads lines; `transcribe` finds the lines of pages.
         Raises DataError for other types and unreadable files.
         """
         single = not isinstance(images, Iterable) or isinstance(images, (str, bytes)) or hasattr(images, "shape")
         several: Iterable[StrPath | Image.Image] = [images] if single else images  # type: ignore[list-item, assignment]
-        local = self._local.with_script(script)
-        several = list(several) if local.is_undecided else several
-        samples = spread(several, SAMPLE_LINES) if isinstance(several, list) else []
-        local = local.for_pages(self._open(image, 0)[1] for image in samples)
+        local = replace(self._local.with_script(script), by_page=True, otherwise=None)
         predictions = list(local.read(self._open(image, place) for place, image in enumerate(several)))
         return predictions[0] if single else predictions
 

@@ -341,14 +341,20 @@ class LineRecognizer(Family):
         processor: Any,
         pages: Sequence[Sequence[Any]],
         generation: Generation,
-        otherwise: Generation,
+        otherwise: Generation | None,
     ) -> list[list[Decoded]]:
         """Read the lines of each page in the script in which they are likelier, else as `otherwise` says.
 
-        A script that is set is kept; readings of a page that is surely in the other one say so.
+        None lets all lines together decide it. A script that is set is kept; readings of a page that is surely in the
+        other one say so.
         """
-        lines = iter(self._probabilities(network, processor, [sample for page in pages for sample in page]))
-        decoded = []
+        every = self._probabilities(network, processor, [sample for page in pages for sample in page])
+        if otherwise is None:
+            otherwise = replace(generation, script=UNSURE)
+            otherwise = (
+                self._decide(processor, every, generation, otherwise) if generation.script == "auto" else otherwise
+            )
+        decoded, lines = [], iter(every)
         for page in pages:
             read = list(islice(lines, len(page)))
             decided, script = generation, None

@@ -1,13 +1,14 @@
 """Train, or check without training; torch is loaded when all that the configuration names was found."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 from dsocr.config import RunConfig
 from dsocr.console import Reporter, current_reporter, reporting_to, shows_progress
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
-from dsocr.errors import DsocrError, RunError, option
+from dsocr.errors import DataError, DsocrError, RunError, option
 from dsocr.evaluation.run import Run
 from dsocr.io.processes import ProgressCallback, rank_and_count
 from dsocr.job import Config, Job, complete_config, require_trainable, resolve, with_texts
@@ -67,8 +68,9 @@ def train(
     if begins and not (job.detector or settings.learns_alone or settings.adapter.init_from):
         from dsocr.evaluation.decide import name_better_base
 
-        if better := name_better_base(settings.base, job.samples_from.samples(Split.VALIDATION)):
-            reporter.message(better)
+        with suppress(DataError):  # the training names all that is wrong with the dataset
+            if better := name_better_base(settings.base, job.samples_from.samples(Split.VALIDATION)):
+                reporter.message(better)
     if preflight and begins:
         skip = option("preflight", False)
         reporter.message(f"checking first that it learns, a few minutes at most; {skip} skips this")
