@@ -44,8 +44,7 @@ def fetch_model(name: str, revision: str | None) -> tuple[Path, str]:
         target = f"models/{name.rpartition('/')[2]}"
         message = f"the base {name!r} is neither a local folder nor cached, and the download failed: {error}"
         hint = _download_hint(name, revision, f"--local-dir {target}", f"set `base: {target}`")
-        if name == KRAKENS_BASE:
-            hint = KRAKENS_FILES
+        hint = KRAKENS_FILES if name == KRAKENS_BASE else hint
         raise ModelError(message, code="base-not-found", hint=hint) from error
 
 

@@ -184,17 +184,11 @@ def _config(named: Tensors) -> dict[str, Any]:
 
 
 def _renamed(named: Tensors) -> dict[str, NDArray[Any]]:
-    tensors: dict[str, NDArray[Any]] = {}
-    for name, tensor in named.items():
-        if name.endswith("num_batches_tracked"):
-            continue
-        mixer, is_branch, _ = name.partition("token_mixer.rep_dw.")
-        if not is_branch:
-            tensors[_new_name(name)] = tensor
-        elif name.endswith("rep_dw.conv1.weight"):
-            weight, bias = _add_up(named, mixer + is_branch)
-            start = _new_name(mixer) + "token_conv."
-            tensors |= {start + "weight": weight, start + "bias": bias}
+    branches, ends = "token_mixer.rep_dw.", "num_batches_tracked"
+    tensors = {_new_name(name): named[name] for name in named if branches not in name and not name.endswith(ends)}
+    for mixer in {name.partition(branches)[0] for name in named if branches in name}:
+        start, (weight, bias) = _new_name(mixer), _add_up(named, mixer + branches)
+        tensors |= {f"{start}token_conv.weight": weight, f"{start}token_conv.bias": bias}
     return tensors
 
 
