@@ -91,7 +91,7 @@ CASES = {
         name: Case(
             partial(write_chat_model, model_type=name, head_std=_HEAD_STD.get(name, 0.055)),
             "decoder+vision" if number % 2 else "decoder",
-            5e-3 if name == "qwen3_5" else 1e-2,
+            3e-3 if name == "qwen3_5" else 1e-2,
             memory=partial(write_chat_model, model_type=name) if name in HARD_TO_TEACH else None,
         )
         for number, name in enumerate(CHAT_MODELS)
@@ -295,7 +295,7 @@ def test_learns_five_samples_by_heart(
     checks = setup.processor.family.check_inputs(setup.model, setup.processor, encoded, texts)
     assert [check.verdict for check in checks] == ["ok"] * len(checks)
     generation = Generation(max_new_tokens=24, no_repeat_ngram_size=0)
-    monkeypatch.setattr("dsocr.training.preflight.OVERFIT_STEPS", 300)
+    monkeypatch.setattr("dsocr.training.preflight.OVERFIT_STEPS", 600)  # how many it takes depends on the processor
     steps, cer, seconds = overfit(setup, encoded, texts, generation, learning_rate=case.rate, batch_size=5)
     assert cer == 0, (steps[-1], seconds)
 
