@@ -20,9 +20,11 @@ from dsocr.document import Split
 from dsocr.evaluation import decide
 from dsocr.evaluation.decide import name_better_base
 from dsocr.images import open_image
+from dsocr.inference.reader import LocalReader
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import RunFolder
+from dsocr.text import TextPolicy
 from tests.conftest import draw_line
 from tests.models.test_ctc import configuration
 from tests.parity.rules import HERE, Fixture, picture, weight
@@ -108,6 +110,8 @@ def test_labels_of_several_code_points_are_written_and_read(narrow: Path) -> Non
     text = "й ѡ\u0483бtz"
     classes = [CODEC[label][0] for label in ("и", "\u0306", " ", "ѡ\u0483", "б", "tz")]
     assert processor.text_ids(text) == classes
+    reader: Any = LocalReader(base.network, processor, Generation(), TextPolicy())
+    assert (reader.can_write(text), reader.can_write(text + "ж")) == (True, False)
     path = torch.full((2 * len(classes), len(CODEC) + 1), -20.0)
     path[range(0, 2 * len(classes), 2), classes] = 20
     path[1::2, 0] = 20
@@ -122,6 +126,24 @@ def test_labels_of_several_code_points_are_written_and_read(narrow: Path) -> Non
     assert wider.text_ids("tzж") == [CODEC["tz"][0], len(CODEC) + 1], "the codec stays, and what it lacks is added"
     files = dict(base.family.network_files(network))
     assert json.loads(files["vocab.json"]) == [*CODEC, "ж"]
+
+
+def test_its_language_model_counts_the_labels_of_its_codec(narrow: Path) -> None:
+    """Also of texts with `й`, which its codec has as two, and of labels of several code points."""
+    base = load_base(str(narrow))
+    processor: Any = base.processor(None, "")
+    family: Any = base.family
+    text = "йtz"
+    classes = processor.text_ids(text)
+    path = torch.full((6, len(CODEC) + 1), -20.0)
+    path[range(0, 6, 2), classes] = 20
+    path[1::2, 0] = 20
+    fitted = family.fit_language_model(
+        processor, [text] * 3, [path], [text], Generation(), is_better=lambda before, after: True
+    )
+    assert fitted.language_model.gain == (0, 0), "read without an error"
+    assert processor.fold(text) == "".join(processor.characters[number - 1] for number in classes)
+    assert set(fitted.language_model.followers[""]) >= set(processor.fold(text))
 
 
 def test_it_learns_and_reads_what_it_learnt(narrow: Path, small_dataset: Path, tmp_path: Path) -> None:

@@ -52,6 +52,9 @@ class FakeReader:
         self.text_of, self.confidence = text_of, confidence
         self.names: list[str] = []
 
+    def can_write(self, text: str) -> bool:
+        return not self.characters or set(text) <= set(self.characters)
+
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         for name, _ in images:
             digits = Path(name).stem.partition("-")[2]
@@ -309,7 +312,7 @@ def test_pages_of_the_validation_and_the_test_split_are_known_by_their_scans(
 def taught(
     config: RunConfig, reader: FakeReader, first_run: RunFolder, patch: pytest.MonkeyPatch
 ) -> tuple[UnlabelledReport, list[list[Any]]]:
-    """Return the report and the lines shown of a run whose two trainings are copies."""
+    """Return the report and the lines shown of a run whose first and second training are copies."""
     reader.install(patch)
     patch.setattr(module, "_LEAST", 2)
     patch.setattr(module, "is_better", lambda *_: True)

@@ -114,7 +114,7 @@ def find_copies(candidates: Iterable[SplitCandidate]) -> dict[str, list[str]]:
 
 
 def group_candidates(candidates: Sequence[SplitCandidate], units: Sequence[str]) -> list[str]:
-    """The group of each sample: those that share a key of any unit, or a picture, directly or indirectly, are one."""
+    """The group of each sample; samples that share a key of any unit, or a picture, directly or indirectly, are one."""
     keys, copies = [[next(candidate.keys(unit)) for unit in units] for candidate in candidates], find_copies(candidates)
     for candidate, its_keys in zip(candidates, keys, strict=True):
         if candidate.picture in copies:

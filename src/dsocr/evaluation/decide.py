@@ -86,10 +86,10 @@ def count_errors(reader: ImageReader, samples: Sequence[Sample]) -> list[ErrorRa
 
 
 def name_better_base(base: str, samples: Sequence[Sample]) -> str | None:
-    """Say that kraken's recogniser, if it was downloaded, reads lines better than an embedded base, if it does."""
+    """Return a sentence if kraken's recogniser was downloaded and reads lines better than an embedded base."""
     from dsocr.inference.reader import LocalReader
 
-    if base not in embedded_bases() or find_cached_model(KRAKENS_BASE, None) is None:
+    if not samples or base not in embedded_bases() or find_cached_model(KRAKENS_BASE, None) is None:
         return None
     lines, names = spread(samples, SAMPLE_LINES), (base, KRAKENS_BASE)
     readers = (LocalReader.of_run(RunFolder.to_read_with(Path(name))) for name in names)

@@ -29,7 +29,7 @@ from dsocr.models.generation import ScoredText, spread
 from dsocr.models.loading import Base
 from dsocr.models.scripts import SAMPLE_LINES, describe_script
 from dsocr.options import ON, Count, Output, Rare, ScriptName, SplitName, StrPath
-from dsocr.runs import ReadingSettings, RunFolder, read_provenance, to_json
+from dsocr.runs import SHIPPED_BASES, ReadingSettings, RunFolder, read_provenance, to_json
 from dsocr.text import percentage
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def evaluate(
             seconds[model] = time.monotonic() - started
 
     notes = [] if is_base else list(_notes(folder, opened, Split(split), is_own=data is None))
-    if is_base and (better := name_better_base(folder.path.name, samples)):
+    if folder.path.parent == SHIPPED_BASES and (better := name_better_base(folder.path.name, samples)):
         notes.append(f"{better}.")
     if limit is not None:
         notes.append(f"Only the first lines of the split were read, at most {limit}.")

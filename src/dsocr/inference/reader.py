@@ -103,11 +103,6 @@ class LocalReader:
             results = dict(zip(order, self._read_lines([window[place][1] for place in order]), strict=True))
             yield from (self._prediction(name, results[place]) for place, (name, _) in enumerate(window))
 
-    @property
-    def is_undecided(self) -> bool:
-        """Whether the lines that are read decide their script."""
-        return self.generation.script == "auto" and isinstance(self.processor.family, LineRecognizer)
-
     def with_script(self, script: str | None) -> "LocalReader":
         """Return the reader in a script; None as it is set. Raises ConfigError if the network cannot keep to it."""
         if script is None:
@@ -121,7 +116,7 @@ class LocalReader:
         The language model is weighed by how well it predicts their clear parts. Decided once, before anything is
         read, so that no line is read otherwise in other company.
         """
-        if not self.is_undecided:
+        if self.generation.script != "auto" or not isinstance(self.processor.family, LineRecognizer):
             return self
         family: Any = self.processor.family  # a `LineRecognizer`
         samples = [self.processor.encode(image) for image in images]
@@ -140,6 +135,11 @@ class LocalReader:
     def characters(self) -> tuple[str, ...]:
         """The characters of classes 1, 2, ... of `read_steps`; empty for a network that writes tokens."""
         return tuple(getattr(self.processor, "characters", ()))
+
+    def can_write(self, text: str) -> bool:
+        """Whether a text has no letters that the network lacks."""
+        processor: Any = self.processor
+        return not self.characters or set(processor.fold(text)) <= processor.classes.keys()
 
     def read_steps(self, images: Sequence[tuple[str, Image.Image]]) -> "list[tuple[str, NDArray[np.float32] | None]]":
         """Read the lines of one page without a language model: each text with the probabilities of its steps `(T, C)`.

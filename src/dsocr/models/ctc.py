@@ -252,9 +252,7 @@ class LineRecognizer(Family):
         if characters != list(processor.characters):
             replace_head(network, processor.characters, characters)
             network.characters = [processor.spelled.get(c, c) for c in characters]
-        network.config.line_stretch = (
-            processor.canvas.stretch
-        )  # saved with the weights, for whoever takes them as a base
+        network.config.line_stretch = processor.canvas.stretch  # saved for whoever takes the weights as a base
         return network, replace(processor, characters=tuple(characters))
 
     def validate_input(self, resolution: str | None, prompt: str) -> None:
@@ -349,17 +347,14 @@ class LineRecognizer(Family):
         other one say so.
         """
         every = self._probabilities(network, processor, [sample for page in pages for sample in page])
-        if otherwise is None:
-            otherwise = replace(generation, script=UNSURE)
-            otherwise = (
-                self._decide(processor, every, generation, otherwise) if generation.script == "auto" else otherwise
-            )
+        if otherwise is None and generation.script == "auto":
+            otherwise = self._decide(processor, every, generation, replace(generation, script=UNSURE))
         decoded, lines = [], iter(every)
         for page in pages:
             read = list(islice(lines, len(page)))
             decided, script = generation, None
             if generation.script == "auto":
-                decided = self._decide(processor, read, generation, otherwise)
+                decided = self._decide(processor, read, generation, otherwise or generation)
                 script = decided.script
             elif self._is_in_other(processor, read, generation):
                 script = f"not {generation.script}"
@@ -509,10 +504,10 @@ class LineRecognizer(Family):
         """
         from rapidfuzz.distance import Levenshtein
 
-        former, characters, learnt = processor.language_model, processor.characters, list(texts)
-        models: list[LanguageModel] = []
+        former, characters, models = processor.language_model, processor.characters, list[LanguageModel]()
+        learnt, references = ([*map(processor.fold, given)] for given in (texts, references))
         for more in dict.fromkeys([(), (*others,), (*others, *readings)]):
-            fitted = LanguageModel.fit([*learnt, *more])
+            fitted = LanguageModel.fit([*learnt, *map(processor.fold, more)])
             for model in [fitted] if former is None else [fitted, former.merge(fitted, _TIMES)]:
                 model.others = len(others) if more else 0
                 models.append(model)

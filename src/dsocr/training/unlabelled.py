@@ -320,8 +320,7 @@ class Scans:
                         lines.append([crop.id, learnt, answer.confidence, "", 0.0])
                         continue
                     # The second run has the head of the first, which would omit letters that it does not know.
-                    letters = set(reader().characters if self._transcribed else ())
-                    learnt = text if not letters or letters.issuperset(text) else ""
+                    learnt = text if not self._transcribed or reader().can_write(text) else ""
                     lines.append([crop.id, learnt, confidence, page.given, character_errors(text, answer.text).rate])
                 rows.append((page_key(page), {**counts, "lines": lines}))
                 done += len(lines)
