@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from peft import PeftModel
 from PIL import Image
 from safetensors.torch import load_file
@@ -55,6 +56,7 @@ def write_teachable_ctc(folder: Path, kind: str) -> Path:
     letters = sorted({*"".join(TEXTS), *"train0123456789"})
     network = small_network(letters, kind)
     network.config.line_stretch = 0.7
+    torch.manual_seed(7)  # some weights take eight times as many steps as others
     init_evenly(network)
     save_network(network, letters, folder)
     return folder
