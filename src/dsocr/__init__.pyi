@@ -38,6 +38,7 @@ from dsocr.inference.confidence import Prediction as Prediction
 from dsocr.inference.transcribe import Reader as Reader
 from dsocr.inference.transcribe import TranscribeReport as TranscribeReport
 from dsocr.inference.transcribe import load as load
+from dsocr.inference.transcribe import read as read
 from dsocr.inference.transcribe import transcribe as transcribe
 from dsocr.io.processes import ProgressCallback as ProgressCallback
 from dsocr.io.web import FetchOptions as FetchOptions

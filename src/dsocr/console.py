@@ -61,15 +61,16 @@ class Printer(Reporter):
     """Print results to stdout, progress and errors to stderr; `quiet` leaves results and errors.
 
     For a caller in Python it draws progress bars or nothing. For the `command_line` it prints lines where no bar can be
-    drawn, and names options as they are typed.
+    drawn, and names options as they are typed. If the results are a text, messages go to stderr too.
     """
 
-    def __init__(self, *, quiet: bool = False, command_line: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, command_line: bool = False, is_text: bool = False) -> None:
         self.quiet, self.command_line = quiet, command_line
         self._form: Callable[[str], str] = for_command_line if command_line else ErrorText
-        # Paths and tables are copied and parsed: no wrapping, no colour codes, no markup taken from file names.
-        self._out = Console(soft_wrap=True, highlight=False, markup=False)
-        self._err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+        # Paths and tables are copied and parsed: no wrapping, no colour codes, no markup taken from names and texts.
+        self._out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+        self._err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
+        self._notes = self._err if is_text else self._out
 
     def result(self, text: str) -> None:
         """Print a result."""
@@ -78,7 +79,7 @@ class Printer(Reporter):
     def message(self, text: str = "") -> None:
         """Print a message, unless quiet."""
         if not self.quiet:
-            self._out.print(self._form(text))
+            self._notes.print(self._form(text))
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Print a result in columns. Cells wrap only at the edge of a terminal."""

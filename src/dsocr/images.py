@@ -238,7 +238,7 @@ def decode_image(
             return DecodedImage(image, "JPEG" if file.format == "MPO" else str(file.format), as_stored=image is file)
     except UnidentifiedImageError:
         message = f"the file is not an image in a supported format ({', '.join(FORMATS)})"
-        raise DataError(message, code="image-format", where=name) from None
+        raise DataError(message, code="image-format", where=name, hint="save it as JPEG or PNG") from None
     except _TOO_LARGE as error:
         message = f"too large: more pixels than the limit of {max_pixels:,}"
         raise DataError(message, code="too-large", where=name) from error

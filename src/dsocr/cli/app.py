@@ -122,7 +122,10 @@ def run(
     if not words or words[0] not in COMMANDS:  # help or version
         called(*bound.args, **bound.kwargs)
         return 0
-    command, printer = COMMANDS[words[0]], Printer(quiet=quiet or json, command_line=True)
+    command, is_stream = COMMANDS[words[0]], Path(bound.arguments.get("output", ".")) == Path("-")
+    if json and is_stream:
+        raise ConfigError("--json does not go with -o -", code="option-invalid", hint="--format jsonl does")
+    printer = Printer(quiet=quiet or json, command_line=True, is_text=is_stream or words[0] == "read")
     try:
         with reporting_to(printer):
             result = called(*bound.args, **bound.kwargs)
@@ -141,6 +144,7 @@ def run(
 
 def _parse(tokens: tuple[str, ...]) -> tuple[Callable[..., Any], inspect.BoundArguments]:
     """Parse a command line. Raises ConfigError."""
+    tokens = tuple("./-" if word == "-" else word for word in tokens)  # a path, not an option without a name
     try:
         called, bound, _ = app.parse_args(tokens)
     except UnknownCommandError as error:

@@ -169,6 +169,14 @@ COMMANDS = {
         printing.compared,
         ("dsocr compare runs/first runs/second", "dsocr compare runs/mine other=predictions.tsv -o page.html"),
     ),
+    "read": Command(
+        "Read",
+        "Print the lines of photos, and how many letters are likely wrong. Exits with 1 if one cannot be read.",
+        "dsocr:read",
+        printing.read,
+        ("dsocr read photo.jpg", "dsocr read book.pdf --run runs/mine"),
+        fails=lambda report: bool(report.failed),
+    ),
     "transcribe": Command(
         "Read",
         "Transcribe scans. Resumes a transcription that was interrupted.",

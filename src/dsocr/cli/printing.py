@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import dsocr
@@ -207,6 +208,23 @@ def compared(printer: Printer, comparison: "dsocr.Comparison") -> None:
         printer.message(f"written: {comparison.written}")
 
 
+def read(printer: Printer, report: "dsocr.TranscribeReport") -> None:
+    """Print the lines, a blank line between pages, then how sure the reader is and how to correct them."""
+    for number, (_, rows) in enumerate(groupby(report.texts, lambda row: row.get("page"))):
+        printer.result("\n".join(["", *(row["text"] for row in rows if row["text"])][not number :]))
+    for failure in report.failed:
+        printer.complain(f"cannot read {failure}")
+    wrong = "unknown how many letters are wrong: too few lines, or unlike those that confidences were calibrated on"
+    if report.unfamiliar:
+        wrong = "many letters are wrong: this hand or script is unlike anything that this reader knows"
+    elif report.estimated_cer is not None:
+        count = max(1, round(100 * report.estimated_cer.cer))
+        wrong = f"about {count} of 100 letters {'are' if count > 1 else 'is'} wrong"
+    if report.upside_down:
+        wrong = f"turn {first_few(report.upside_down)} by 180 degrees and read again; {wrong}"
+    printer.message(f"{wrong}; correct them with `{report.next}`")
+
+
 def transcribed(printer: Printer, report: "dsocr.TranscribeReport") -> None:
     """Print counts, failures, and the next step."""
     from dsocr.html import counted
@@ -253,7 +271,8 @@ def transcribed(printer: Printer, report: "dsocr.TranscribeReport") -> None:
         )
     elif report.unlike_calibration:
         printer.message("These pages look unlike the lines that confidences were calibrated on; no CER is estimated.")
-    printer.result(f"texts: {report.out}")
+    if str(report.out) != "-":
+        printer.result(f"texts: {report.out}")
     if report.may_learn:
         scans = " ".join(f"--unlabelled {typed(source)}" for source in report.inputs)
         printer.message(f"next:  dsocr train {scans} --set base={typed(report.base)} --set output=runs/mine")

@@ -121,8 +121,9 @@ def require_source(source: Path, hint: str | None = None) -> None:
     if is_manifest(source) or HubDataset.parse(source):
         return
     if not source.exists():
-        if is_hub_id(source.as_posix()):
+        if is_hub_id(source.as_posix()) and source.suffix.lower() not in _IMAGE_CONTAINERS:
             hint = hint or f"write hf:{source.as_posix()} for a dataset on the Hub"
+        hint = hint or f"check its name; the current folder is {Path.cwd()}"
         raise DataError("no such file or folder", code="input-missing", where=source, hint=hint)
     if not (source.is_file() or source.is_dir()):
         raise DataError("is neither a file nor a folder", code="file-special", where=source)

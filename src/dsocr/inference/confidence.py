@@ -49,7 +49,7 @@ PLAIN = Scale()
 
 _FIT_AGAIN = f"fit it again: {command('evaluate', 'RUN', calibrate=True)}"
 
-_UNFAMILIAR, _MUCH_LESS, _LEAST_LINES = 0.73, 0.1, 6
+_UNFAMILIAR, _MUCH_LESS, LEAST_LINES = 0.73, 0.1, 6
 """Lines are unfamiliar if their mean confidence is below this, and so much below the usual; from so many lines on.
 
 `small` reads hands and languages like those it knows with 0.77 and more, others with 0.59 to 0.70, half their letters
@@ -109,7 +109,7 @@ class Calibration:
 
     def is_unfamiliar(self, mean: float | None, lines: int) -> bool:
         """Whether lines of this mean confidence are by hands, or in a script, unlike all it was fitted on."""
-        if mean is None or lines < _LEAST_LINES or not self.line_quantiles:
+        if mean is None or lines < LEAST_LINES or not self.line_quantiles:
             return False
         usual = sum(map(self.line, self.line_quantiles)) / len(self.line_quantiles)
         return mean < min(_UNFAMILIAR, usual - _MUCH_LESS)

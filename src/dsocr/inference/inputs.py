@@ -1,6 +1,7 @@
 """The pages to transcribe: finding them, and cutting out the images that the model is shown."""
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from dsocr.images import (
 from dsocr.io.files import UniqueStems, is_reserved, list_files, natural_sort, relative
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
+from dsocr.io.work import STREAM
 from dsocr.layout import FindLines
 from dsocr.layout.lines import reading_outlines
 from dsocr.outlines import outline_by_baselines, reverse_baseline, turn_baselines
@@ -56,6 +58,17 @@ _LARGE = 40_000_000
 
 _FORBIDDEN = re.compile(r'[<>:"|?*\\\x00-\x1f]')
 """Characters that Windows does not allow in file names."""
+
+
+def save_input(folder: Path) -> Path:
+    """Save standard input, an image or a PDF, to a file in the folder."""
+    content = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
+    if not content:
+        hint = "pipe an image or a PDF into the command"
+        raise DataError("standard input is empty or a terminal", code="image-empty", where=STREAM, hint=hint)
+    path = folder / ("stdin.pdf" if content.startswith(b"%PDF") else "stdin.tif")  # which may be any image
+    path.write_bytes(content)
+    return path
 
 
 def unique_name(taken: UniqueStems, name: str, suffix: str) -> str:

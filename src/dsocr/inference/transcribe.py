@@ -1,6 +1,8 @@
 """Transcribe scans, PDF, ALTO and PAGE into the formats that archives use; read images with a `Reader`."""
 
+import json
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,28 +10,31 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union, overload
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Union, overload
 
 from PIL import Image
 
 from dsocr import __version__
 from dsocr.console import shows_progress
 from dsocr.document import Page, ProcessingStep, Unit
-from dsocr.errors import ConfigError, DataError, RunError, first_few, option
-from dsocr.formats import output_formats
+from dsocr.errors import ConfigError, DataError, RunError, first_few, option, typed
+from dsocr.formats import OUTPUT_FORMATS, output_formats
 from dsocr.formats.documents import line_row
 from dsocr.formats.format import Format
 from dsocr.formats.registers import REGISTERS
 from dsocr.formats.xml import preferred_layer
-from dsocr.images import eight_bit, open_image
-from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
+from dsocr.images import IMAGE_SUFFIXES, eight_bit, open_image
+from dsocr.inference.confidence import LEAST_LINES, UNCALIBRATED, Calibration, Prediction
 from dsocr.inference.engines import Cluster, Engine, RemoteEngine, RemoteReader, choose_engine
 from dsocr.inference.inputs import (
     InputPage,
     PagePreparer,
     PreparedPage,
+    Shows,
     find_pages,
     guess_shows,
+    save_input,
     unique_name,
 )
 from dsocr.inference.pages import ImageReader, TranscribedPage, journal_job, read_into, read_locally, read_pages
@@ -37,7 +42,7 @@ from dsocr.inference.review import CheckedShare, EstimatedCer, write_review
 from dsocr.io.files import UniqueStems, current_time
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import Fetch, FetchOptions
-from dsocr.io.work import listed_files, require_free_output, resumable_work, write_file
+from dsocr.io.work import STREAM, listed_files, require_free_output, resumable_work, write_file
 from dsocr.layout import choose_detector, choose_segmenter, identify_segmenter
 from dsocr.models.base_folder import require_readable_adapter
 from dsocr.models.generation import spread
@@ -180,7 +185,8 @@ class TranscribeReport:
     script are unlike all that the run knows, `may_learn` that it is a base which they can teach although nobody
     transcribed them (`dsocr.train(unlabelled=...)`). `estimated_cer` is set if a review list was written and the run's
     confidences are calibrated on lines like these: `confidence_distance` is how far the lines' confidences are from
-    those of the calibration, and `unlike_calibration` says that they are too far for an estimate.
+    those of the calibration, and `unlike_calibration` says that they are too far for an estimate. `read` adds `texts`,
+    as rows of JSON lines, and the `next` command.
     """
 
     out: Path
@@ -210,6 +216,8 @@ class TranscribeReport:
     estimated_cer: EstimatedCer | None = None
     confidence_distance: float | None = None
     unlike_calibration: bool = False
+    texts: list[dict[str, Any]] = field(default_factory=list)
+    next: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything in JSON's types."""
@@ -267,7 +275,7 @@ def transcribe(
     *,
     format: Texts = (),
     unit: Unit | None = None,
-    images: Literal["line", "page"] | None = None,
+    images: Shows | None = None,
     segmenter: str = "ppocr",
     tables: bool | None = None,
     regions: Texts = (),
@@ -289,7 +297,7 @@ def transcribe(
     Args:
         run: Run folder, exported adapter, or a base: small, a folder, a Hub id. In Python also a `Reader`.
         inputs: Images, PDF, ALTO, PAGE, archives, folders, IIIF or METS.
-        output: One file, whose suffix says the format, or a folder.
+        output: One file, whose suffix says the format, a folder, or - for standard output.
         format: Format in a folder: text, page, ...; csv, xlsx or parquet for registers; repeatable.
         unit: Unit of the images to read; as trained if not given.
         images: Content of images: lines or pages; judged by shape if not given.
@@ -320,7 +328,8 @@ def transcribe(
     local = run._local if isinstance(run, Reader) else None
     paths = as_paths(inputs)
     out, listing = Path(output), None if review is None else Path(review)
-    formats = [format] if isinstance(format, str) else list(format)
+    formats = [format] if isinstance(format, str) else list(format) or ["text"][: out == STREAM]
+    suffix = next((OUTPUT_FORMATS[name].suffix for name in formats if name in OUTPUT_FORMATS), "")
     fetching, (number, shards) = FetchOptions.parse(fetch), _parse_shard(shard)
     server = choose_engine(engine, engine_model or folder.name)
     _require_usable(out, script=script, engine=server, review=listing, first=first, overwrite=overwrite)
@@ -340,12 +349,13 @@ def transcribe(
     preparer = PagePreparer(shown, find_lines, replace, most, table_finder, chosen)
     with (
         preferred_layer(layer),
-        resumable_work(out) as work,
+        TemporaryDirectory() as spare,
+        resumable_work(out := Path(spare, f"stdout{suffix}") if out == STREAM else out) as work,
         find_pages(paths, work.folder / "unpacked", shows=images, out=out, fetch=fetching, progress=progress) as listed,
     ):
         if not listed.pages or (strict and listed.failed):
-            message = _summary(listed.failed) or f"Nothing to read in {', '.join(map(str, paths))}"
-            raise DataError(message, code="inputs-unreadable" if listed.failed else "inputs-empty")
+            message = _summary(listed.failed) or f"No scans to read in: {', '.join(map(str, paths)) or 'no path'}"
+            raise DataError(message, code="inputs-unreadable" if listed.failed else "inputs-empty", hint="name scans")
         chosen_formats = output_formats(out, formats, all_xml=all(page.image for page in listed.pages))
         target = Target(out, *chosen_formats, f"{number}/{shards}" if shards > 1 else None)
         pages = listed.pages[number - 1 :: shards]
@@ -399,6 +409,8 @@ def transcribe(
         for page in read_pages(work.journal, pages, report.failed):
             report.count(page)
         if not report.images:
+            if len(pages) == 1:
+                preparer.prepare(pages[0])  # raises its error, with a code and a remedy
             raise DataError(_summary(report.failed), code="inputs-unreadable")
         # A calibration was not fitted to the confidences of other programs.
         calibration = UNCALIBRATED if isinstance(server, RemoteEngine) else Calibration.load(folder.adapter)
@@ -419,7 +431,35 @@ def transcribe(
         unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
         if strict and unwritten:
             raise DataError(_summary(unwritten), code="output-incomplete")
-        report.unwritten = unwritten
+        report.out, report.unwritten = Path(output), unwritten
+        if report.out == STREAM:
+            sys.stdout.buffer.write(work.draft.read_bytes())
+    return report
+
+
+def read(
+    inputs: Paths, *, run: StrPath = "small", images: Shows | None = None, script: ScriptName | None = None
+) -> TranscribeReport:
+    """Read the lines of photos, and estimate how many letters are wrong.
+
+    Args:
+        inputs: Images, or anything that transcribe reads; - is standard input.
+        run: Run folder, exported adapter, or a base: small, a folder, a Hub id.
+        images: Content of images: lines or pages; judged by shape if not given.
+        script: Script that line recognisers keep to; auto decides it by page; as trained if not given.
+    """
+    paths = as_paths(inputs)
+    with TemporaryDirectory() as temporary:
+        out, listing = Path(temporary, "lines.jsonl"), Path(temporary, "review.txt")
+        files = [save_input(out.parent) if path == STREAM else path for path in paths]
+        report = transcribe(run, files, out, images=images, replace=True, script=script, review=listing)
+        report.texts = [json.loads(row) for row in out.read_bytes().splitlines()]
+    report.out, report.review, report.inputs = STREAM, None, [*map(str, paths)]
+    if report.rated < LEAST_LINES:  # too few to know whether their hand is one that the reader knows
+        report.estimated_cer = None
+    source = paths[0].parent if paths[0].suffix.lower() in IMAGE_SUFFIXES else paths[0]  # the workbench opens folders
+    report.next = f"dsocr workbench {'FOLDER' if source == STREAM else typed(source.as_posix())}"
+    report.next += "" if str(run) == "small" else f" --run {typed(str(run))}"
     return report
 
 

@@ -24,6 +24,8 @@ from dsocr.io.encodings import read_object, reading_json
 from dsocr.io.files import is_in_use, rename
 
 MANIFEST = "manifest.json"
+STREAM = Path("-")
+"""The path that stands for standard input or output."""
 MIN_SECONDS_KEPT = 5.0
 """An interrupted job that took less time leaves no work folder behind."""
 
