@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from PIL import Image
 
 import dsocr
 from dsocr.inference.confidence import Calibration
+from dsocr.io.budget import Budget
 from tests.inference.reading_pages import Hashes, draw_page, find_bars, rows_of
 from tests.integration.calling import Call, Fail
 
@@ -109,6 +111,7 @@ def test_several_photos_are_read_in_order_and_a_damaged_one_is_named(call: Call,
         pytest.param("read notes.txt", b"", "image-format", id="no image"),
         pytest.param("read -", b"", "image-empty", id="nothing piped in"),
         pytest.param("read -", None, "image-empty", id="a terminal"),
+        pytest.param("read -", bytes(101), "too-large", id="more piped in than a file may have"),
         pytest.param("read empty.png", b"", "no-lines-found", id="no lines"),
         pytest.param(
             "transcribe small empty.png -o - --json", b"", "option-invalid", id="texts and JSON in one stream"
@@ -128,6 +131,7 @@ def test_a_mistake_has_a_code_and_a_remedy(
     (tmp_path / "notes.txt").write_text("письмо", encoding="utf-8")
     Image.new("L", (600, 800), 245).save("empty.png")
     pipe(content or b"")
+    monkeypatch.setattr("dsocr.inference.inputs.Budget", partial(Budget, size=100))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: content is None)
     error = fail(*words.split())
     assert error.code == code

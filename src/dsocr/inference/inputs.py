@@ -33,6 +33,7 @@ from dsocr.images import (
     scale_page,
     upright_size,
 )
+from dsocr.io.budget import Budget
 from dsocr.io.files import UniqueStems, is_reserved, list_files, natural_sort, relative
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
@@ -62,7 +63,9 @@ _FORBIDDEN = re.compile(r'[<>:"|?*\\\x00-\x1f]')
 
 def save_input(folder: Path) -> Path:
     """Save standard input, an image or a PDF, to a file in the folder."""
-    content = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
+    budget = Budget()
+    content = b"" if sys.stdin.isatty() else sys.stdin.buffer.read(budget.size + 1)
+    budget.take(STREAM, size=len(content))
     if not content:
         hint = "pipe an image or a PDF into the command"
         raise DataError("standard input is empty or a terminal", code="image-empty", where=STREAM, hint=hint)
