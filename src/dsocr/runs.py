@@ -198,6 +198,13 @@ class RunFolder:
             raise RunError("is a reader, which finds no lines", code="run-is-reader", where=path, hint=hint)
         return run.adapter
 
+    @staticmethod
+    def may_read(path: Path) -> bool:
+        """Whether a path may be a run, an adapter or a base rather than scans, as may a missing one but an address."""
+        if not path.exists():
+            return ":" not in str(path)
+        return any((path / name).exists() for name in ("config.yaml", READING, _NETWORK)) or as_checkpoint(path) != path
+
     @classmethod
     def to_read_with(cls, path: Path, revision: str | None = None) -> Self:
         """Return a reader: a finished run, an adapter folder such as an export's, or a base.

@@ -88,7 +88,7 @@ def test_quiet_prints_results_only(call: Call, small_dataset: Path, tmp_path: Pa
         pytest.param("prepare scans -o out --folders 3", ["--folders", "did you mean --folds?"], id="no such option"),
         pytest.param("prepare мои сканы -o out", ["сканы\n", "in quotes"], id="a word too many"),
         pytest.param("train a.yaml training.epochs=3", ["put --set before"], id="a setting without --set"),
-        pytest.param("transcribe run", ["INPUTS", "dsocr transcribe --help"], id="argument"),
+        pytest.param("transcribe -o x", ["RUN", "dsocr transcribe --help"], id="argument"),
         pytest.param("prepare scans", ["--output"], id="option"),
         pytest.param("evaluate run --split train2", ["train2", "did you mean", "train"], id="choice"),
         pytest.param("export run -o a --scale 1.5", ["--scale", "1.5", "<= 1"], id="scale"),

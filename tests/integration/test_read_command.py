@@ -113,6 +113,7 @@ def test_several_photos_are_read_in_order_and_a_damaged_one_is_named(call: Call,
         pytest.param("read -", None, "image-empty", id="a terminal"),
         pytest.param("read -", bytes(101), "too-large", id="more piped in than a file may have"),
         pytest.param("read empty.png", b"", "no-lines-found", id="no lines"),
+        pytest.param("transcribe small -o -", b"", "inputs-empty", id="a reader and no scans"),
         pytest.param(
             "transcribe small empty.png -o - --json", b"", "option-invalid", id="texts and JSON in one stream"
         ),
@@ -145,10 +146,12 @@ def test_transcribe_writes_to_standard_output(call: Call, tmp_path: Path, monkey
     for name in ("a.png", "b.png"):
         draw_page(tmp_path / "scans" / name)
     call("transcribe", "small", "scans", "-o", "texts.txt")
+    out, _ = call("transcribe", "scans", "-o", "again.txt")
+    assert "small" in out.splitlines()[0]
     texts = (tmp_path / "texts.txt").read_text(encoding="utf-8")
-    out, err = call("transcribe", "small", "scans/a.png", "scans/b.png", "-o", "-")
+    out, err = call("transcribe", "scans/a.png", "scans/b.png", "-o", "-")
     assert out == texts
     assert "2 images transcribed" in err
     out, _ = call("transcribe", "small", "scans", "-o", "-", "--format", "jsonl")
     assert len([json.loads(line) for line in out.splitlines()]) == 6
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["scans", "texts.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again.txt", "scans", "texts.txt"]

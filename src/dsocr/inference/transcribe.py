@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Union, overload
 from PIL import Image
 
 from dsocr import __version__
-from dsocr.console import shows_progress
+from dsocr.console import current_reporter, shows_progress
 from dsocr.document import Page, ProcessingStep, Unit
 from dsocr.errors import ConfigError, DataError, RunError, first_few, option, typed
 from dsocr.formats import OUTPUT_FORMATS, output_formats
@@ -295,7 +295,7 @@ def transcribe(
     """Transcribe scans. Resumes a transcription that was interrupted.
 
     Args:
-        run: Run folder, exported adapter, or a base: small, a folder, a Hub id. In Python also a `Reader`.
+        run: Run folder, exported adapter, or a base: small, a folder, a Hub id; small if left out. Or a `Reader`.
         inputs: Images, PDF, ALTO, PAGE, archives, folders, IIIF or METS.
         output: One file, whose suffix says the format, a folder, or - for standard output.
         format: Format in a folder: text, page, ...; csv, xlsx or parquet for registers; repeatable.
@@ -324,6 +324,9 @@ def transcribe(
         ModelError: The base cannot be found or loaded.
         RunError: The run is missing, unfinished or damaged.
     """
+    if not isinstance(run, Reader) and not RunFolder.may_read(Path(run)):
+        current_reporter().message("No run is named, so the base small reads.")
+        run, inputs = "small", [run, *as_paths(inputs)]
     folder = run._run if isinstance(run, Reader) else RunFolder.to_read_with(Path(run))
     local = run._local if isinstance(run, Reader) else None
     paths = as_paths(inputs)
