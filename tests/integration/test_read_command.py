@@ -112,6 +112,7 @@ def test_several_photos_are_read_in_order_and_a_damaged_one_is_named(call: Call,
         pytest.param("read -", b"", "image-empty", id="nothing piped in"),
         pytest.param("read -", None, "image-empty", id="a terminal"),
         pytest.param("read -", bytes(101), "too-large", id="more piped in than a file may have"),
+        pytest.param("transcribe folder empty.png -o out", b"", "not-a-run", id="a folder that is no run"),
         pytest.param("read empty.png", b"", "no-lines-found", id="no lines"),
         pytest.param("transcribe small -o -", b"", "inputs-empty", id="a reader and no scans"),
         pytest.param(
@@ -131,6 +132,7 @@ def test_a_mistake_has_a_code_and_a_remedy(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("письмо", encoding="utf-8")
     Image.new("L", (600, 800), 245).save("empty.png")
+    Path("folder").mkdir()
     pipe(content or b"")
     monkeypatch.setattr("dsocr.inference.inputs.Budget", partial(Budget, size=100))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: content is None)

@@ -84,7 +84,7 @@ def _with_switches(command: Command) -> Callable[..., Any]:
 
     @wraps(function)
     def called(*arguments: object, **options: object) -> object:
-        arguments = (*arguments, ())[:2] if command.function == "dsocr:transcribe" else arguments
+        arguments = (*arguments, ())[:2] if command.run_is_optional else arguments
         switch = next((switch for switch in switches if options.pop(switch.name, False)), None)
         called_instead = pkgutil.resolve_name((switch or command).function)
         if switch is not None:
@@ -98,7 +98,7 @@ def _with_switches(command: Command) -> Callable[..., Any]:
         kind = parameter.kind
         if kind is parameter.POSITIONAL_OR_KEYWORD:  # positional words have no names, and the output is an option
             kind = parameter.KEYWORD_ONLY if name == "output" else parameter.POSITIONAL_ONLY
-        if command.function == "dsocr:transcribe" and name == "inputs":  # the first may stand in the place of RUN
+        if command.run_is_optional and name == "inputs":
             parameter = parameter.replace(default=())
         if name not in IN_PYTHON_ONLY and kind is not parameter.VAR_KEYWORD:
             parameters.append(parameter.replace(kind=kind))

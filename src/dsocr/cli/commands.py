@@ -28,7 +28,8 @@ class Switch:
 class Command:
     """A command: the place of its public `function`, and sentences on the state after Ctrl-C, also with a journal.
 
-    `show` prints the result; None if the function prints while it runs. `fails` decides on exit code 1.
+    `show` prints the result; None if the function prints while it runs. `fails` decides on exit code 1. `inputs` may be
+    left out if `run_is_optional`: the first of them then stands in the place of the run.
     """
 
     group: str
@@ -41,6 +42,7 @@ class Command:
     fails: Callable[[Any], bool] = lambda result: False
     kept: str = "nothing half-made is left; run the same command again to start over"
     journal: str = ""
+    run_is_optional: bool = False
 
 
 COMMANDS = {
@@ -183,6 +185,7 @@ COMMANDS = {
         "dsocr:transcribe",
         printing.transcribed,
         ("dsocr transcribe runs/mine scans -o texts.txt", "dsocr transcribe runs/mine scans -o out --format page"),
+        run_is_optional=True,
         journal="transcribed pages are kept",
     ),
     "workbench": Command(

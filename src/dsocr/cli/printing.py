@@ -211,10 +211,14 @@ def compared(printer: Printer, comparison: "dsocr.Comparison") -> None:
 def read(printer: Printer, report: "dsocr.TranscribeReport") -> None:
     """Print the lines, a blank line between pages, then how sure the reader is and how to correct them."""
     for number, (_, rows) in enumerate(groupby(report.texts, lambda row: row.get("page"))):
-        printer.result("\n".join(["", *(row["text"] for row in rows if row["text"])][not number :]))
+        if number:
+            printer.result("")
+        for row in rows:
+            if row["text"]:
+                printer.result(row["text"])
     for failure in report.failed:
         printer.complain(f"cannot read {failure}")
-    wrong = "unknown how many letters are wrong: too few lines, or unlike those that confidences were calibrated on"
+    wrong = "it is unknown how many letters are wrong: too few lines, or lines unlike the calibration"
     if report.unfamiliar:
         wrong = "many letters are wrong: this hand or script is unlike anything that this reader knows"
     elif report.estimated_cer is not None:

@@ -324,14 +324,18 @@ def transcribe(
         ModelError: The base cannot be found or loaded.
         RunError: The run is missing, unfinished or damaged.
     """
-    if not isinstance(run, Reader) and not RunFolder.may_read(Path(run)):
+    # A folder before others is a run, although it does not look like one: its error says what is missing.
+    is_scan = not isinstance(run, Reader) and not RunFolder.may_read(Path(run))
+    if is_scan and not (Path(str(run)).is_dir() and as_paths(inputs)):
         current_reporter().message("No run is named, so the base small reads.")
         run, inputs = "small", [run, *as_paths(inputs)]
     folder = run._run if isinstance(run, Reader) else RunFolder.to_read_with(Path(run))
     local = run._local if isinstance(run, Reader) else None
     paths = as_paths(inputs)
     out, listing = Path(output), None if review is None else Path(review)
-    formats = [format] if isinstance(format, str) else list(format) or ["text"][: out == STREAM]
+    formats = [format] if isinstance(format, str) else list(format)
+    if out == STREAM and not formats:
+        formats = ["text"]
     suffix = next((OUTPUT_FORMATS[name].suffix for name in formats if name in OUTPUT_FORMATS), "")
     fetching, (number, shards) = FetchOptions.parse(fetch), _parse_shard(shard)
     server = choose_engine(engine, engine_model or folder.name)
