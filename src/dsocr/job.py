@@ -287,10 +287,7 @@ def _with_training(config: RunConfig, defaults: Mapping[str, Any]) -> RunConfig:
 
 
 def _open_lines(config: RunConfig, dataset: Dataset | None) -> Dataset:
-    """Open the dataset of a reader.
-
-    Raises DataError if it shows no lines, or if it cannot tell whether own readings help.
-    """
+    """Open a reader's dataset. Raises DataError if it shows no lines, or cannot tell whether own readings help."""
     dataset = dataset or Dataset.open(config.dataset, fold=config.fold)
     if dataset.card.unit == "layout":
         detect = f"give {setting('base', DETECTOR)} to learn to find their lines"

@@ -127,7 +127,6 @@ def _model_files(run: Path, repo: str, license: str | None, form: ExportForm | N
 
 
 def _complete_card(text: str, license: str | None) -> str:
-    """Return the model card of an export with the licence."""
     from huggingface_hub import ModelCard
 
     card = ModelCard(text)
@@ -153,7 +152,6 @@ def _dataset_files(folder: Path, repo: str, license: str | None) -> tuple[Files,
 
 
 def _dataset_card(card: Card, repo: str, license: str | None) -> str:
-    """Return a dataset card as Markdown with YAML front matter."""
     from huggingface_hub import DatasetCardData
 
     title = repo.rpartition("/")[2]

@@ -130,8 +130,7 @@ def group_candidates(candidates: Sequence[SplitCandidate], units: Sequence[str])
     for first, *others in keys:
         for other in others:
             least, greater = sorted((root(first), root(other)))
-            if least != greater:
-                parents[greater] = least
+            parents[greater] = least
     return [root(first) for first, *_ in keys]
 
 
@@ -224,10 +223,6 @@ class _Bins(Generic[Label]):
         self.filled[label] -= size
         return group
 
-    def count(self, label: Label) -> int:
-        """Number of groups of a split that may move."""
-        return sum(map(len, self.groups[label].values()))
-
     def moves(self) -> Iterator[tuple[float, Label, Label, int, int]]:
         """For each pair of splits and each group size, the moves nearest to the ideal number of samples to move.
 
@@ -238,7 +233,7 @@ class _Bins(Generic[Label]):
             over = self.filled[source] - self.targets[source]
             under = self.targets[target] - self.filled[target]
             backs = sorted(self.groups[target])
-            if self.count(source) > 1 or self.fixed.get(source):
+            if sum(map(len, self.groups[source].values())) > 1 or self.fixed.get(source):
                 backs = [0, *backs]
             for size in self.groups[source]:
                 nearest = bisect_left(backs, size - (over + under) / 2)

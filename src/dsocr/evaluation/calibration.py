@@ -53,10 +53,7 @@ Kind = Literal["character", "word", "line"]
 
 @dataclass(frozen=True, slots=True)
 class JudgedLine:
-    """A predicted line compared with its reference.
-
-    `characters` and `words` say which of them are right, `accuracy` is 1 - CER but at least 0.
-    """
+    """A predicted line, and which of its `characters` and `words` are right; `accuracy` is 1 - CER, but at least 0."""
 
     scored: ScoredText
     characters: tuple[bool, ...]

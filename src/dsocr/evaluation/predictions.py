@@ -489,10 +489,7 @@ def page_name(sample: Sample) -> str:
 
 
 def _match_on_page(samples: Sequence[Sample], lines: Sequence[FoundPrediction]) -> _Pairs:
-    """Pair samples and lines one to one, the largest overlap first.
-
-    A sample that is a whole page takes all lines.
-    """
+    """Pair samples and lines one to one, the largest overlap first; a sample that is a whole page takes all lines."""
     if len(samples) == 1 and "bbox" not in samples[0].geometry:
         joined = "\n".join(line.text for line in lines if line.text.strip())
         return [(samples[0].id, FoundPrediction(lines[0].where, lines[0].name, joined, parts=tuple(lines)))]

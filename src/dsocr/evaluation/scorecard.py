@@ -167,10 +167,7 @@ class MacroAverage:
 
 @dataclass(frozen=True, slots=True)
 class Averages:
-    """Macro averages over lines and over known writers and pages, and quantiles of the lines' CER.
-
-    Quantiles are interpolated linearly between two lines.
-    """
+    """Macro averages over lines, known writers and pages, and quantiles of the lines' CER, interpolated linearly."""
 
     macro_over_lines: MacroAverage
     macro_over_writers: MacroAverage

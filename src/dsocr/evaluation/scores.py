@@ -46,10 +46,7 @@ FAILURE_LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class ReadText:
-    """A text that another tool read.
-
-    `truncated` if it was cut off before its end, `looping` if it ran into a loop, even if that was removed.
-    """
+    """A text that another tool read, `truncated` before its end or `looping`, even if the loop was removed."""
 
     text: str
     truncated: bool = False
@@ -318,10 +315,7 @@ def write_lines(path: Path, lines_by_model: Mapping[str, Sequence[LineScore]]) -
 
 
 def load_lines(path: Path) -> dict[str, list[LineScore]]:
-    """Return the lines by model, in the file's order; a model that was not run is missing.
-
-    Raises RunError for a missing or damaged file.
-    """
+    """Return the lines of each model that was run, in the file's order. Raises RunError if it is missing or damaged."""
     try:
         rows = [row for row in path.read_text(encoding="utf-8").split("\n") if row]
     except FileNotFoundError as error:

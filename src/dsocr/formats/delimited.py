@@ -7,7 +7,7 @@ texts, and the last column takes every delimiter that is left. A row that is who
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,7 +82,11 @@ def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str =
     image, place, has_header = places or (0, 1, False)
     starts = [line.split(delimiter) for line in filled[has_header:]]
     has_names = any(is_image(cells[image]) for cells in starts if 0 <= image < len(cells))
-    rows = _read_rows(lines, first, delimiter, image, has_names=has_names)
+    rows = list(_iterate_rows(lines, first, delimiter, image, is_image))
+    if not has_names:  # names without a suffix are known by their shape
+        alone = (row for row in rows[1:] if len(row.lines) == 1 or row is rows[1])
+        shapes = {_shape(row.lines[0].split(delimiter)[max(image, 0)]) for row in alone}
+        rows = list(_iterate_rows(lines, first, delimiter, image, lambda name: _shape(name) in shapes))
     sizes = Counter(len(row.plain_cells(delimiter)) for row in rows if row.cells or delimiter == "\t")
     if has_header:
         width = len(rows[0].plain_cells(delimiter))
@@ -96,7 +100,16 @@ def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str =
             hint = f"add one, or give {option('columns', {'image': '1', 'text': '2'})}"
             raise DataError(message, code="table-headless", where=path, hint=hint)
         header = [TextRow(rows[0].number, rows[0].cells)] if has_header and rows[0].cells else []
-        rows = header + _plain_rows(rows[len(header) :], delimiter, width - 1 if place == width - 1 else -1)
+        most = width - 1 if place == width - 1 else -1
+        rows = (
+            header
+            + [  # a row for each line, with quotes as parts of the texts
+                TextRow(number, line.removesuffix("\r").split(delimiter, most), row.problem)
+                for row in rows[len(header) :]
+                for number, line in enumerate(row.lines, start=row.number)
+                if line.strip()
+            ]
+        )
     for row in rows:
         row.cells = row.plain_cells(delimiter)
     _mark_surplus(rows[has_header:], width, delimiter)
@@ -123,16 +136,6 @@ def _choose_delimiter(
 
     delimiter = max(delimiters, key=fit)
     return delimiter, places_of(delimiter)
-
-
-def _read_rows(lines: Sequence[str], first: int, delimiter: str, image: int, *, has_names: bool) -> list[TextRow]:
-    """Divide the lines of a table into rows; names without a suffix are known by their shape."""
-    rows = list(_iterate_rows(lines, first, delimiter, image, is_image))
-    if has_names:
-        return rows
-    alone = (row for row in rows[1:] if len(row.lines) == 1 or row is rows[1])
-    shapes = {_shape(row.lines[0].split(delimiter)[max(image, 0)]) for row in alone}
-    return list(_iterate_rows(lines, first, delimiter, image, lambda name: _shape(name) in shapes))
 
 
 def _iterate_rows(
@@ -221,16 +224,6 @@ def _has_quotes(rows: Sequence[TextRow], delimiter: str, width: int, image: int)
             is_unclear = row.follows and bool(row.quoted and row.cells) and may_be_writers
         row.problem = _UNCLEAR if is_unclear else ""
     return has_quotes
-
-
-def _plain_rows(rows: Iterable[TextRow], delimiter: str, most: int) -> list[TextRow]:
-    """Return a row for each line, with quotes as parts of the texts."""
-    return [
-        TextRow(number, line.removesuffix("\r").split(delimiter, most), row.problem)
-        for row in rows
-        for number, line in enumerate(row.lines, start=row.number)
-        if line.strip()
-    ]
 
 
 def _mark_surplus(rows: Sequence[TextRow], width: int, delimiter: str) -> None:

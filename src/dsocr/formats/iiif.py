@@ -31,6 +31,8 @@ _ARGUMENTS = {"M": 2, "L": 2, "T": 2, "H": 1, "V": 1, "Q": 4, "S": 4, "C": 6, "A
 """Numbers of each command of an SVG path; the last two are where it ends."""
 _TRANSCRIBING = ("supplementing", "transcribing")
 _MAX_POINTS = 5000
+_RECT = ("x", "y", "width", "height")
+_MEDIA = "http://www.w3.org/TR/media-frags/"
 _WHOLE = 0.95
 """Least share of both sides of an image that a box around the whole image takes."""
 _BLOCKS = re.compile(r"[bh]r|lb|p|div|li|[uod]l|d[dt]|tr|table|pre|blockquote|section|h[1-6]")
@@ -221,7 +223,10 @@ def image_address(page: ManifestPage, service: ImageService, longest: int) -> tu
     smallest is taken that is large enough.
     """
     full = "max" if service.version == 3 else "full"
-    known, size = _region_size(page), full
+    known, size = page.image_size, full
+    if page.region != "full":
+        numbers = _numbers(page.region)
+        known = stated_size(round(numbers[2]), round(numbers[3])) if len(numbers) == 4 else None
     expected: tuple[int, int] | None = None
     if service.level < 1 and page.region == "full" and service.sizes:
         fitting = [size for size in service.sizes if longest and max(size) >= longest]
@@ -235,13 +240,6 @@ def image_address(page: ManifestPage, service: ImageService, longest: int) -> tu
         expected = expected[1], expected[0]
     quality = "native" if service.version == 1 else "default"
     return f"{service.id}/{page.region}/{size}/{page.rotation}/{quality}.jpg", expected
-
-
-def _region_size(page: ManifestPage) -> tuple[int, int] | None:
-    if page.region == "full":
-        return page.image_size
-    numbers = _numbers(page.region)
-    return stated_size(round(numbers[2]), round(numbers[3])) if len(numbers) == 4 else None
 
 
 def _numbers(text: str) -> list[float]:
@@ -410,9 +408,6 @@ def _svg_shapes(svg: str) -> list[list[tuple[float, float]]]:
     return [shape for shape in shapes if len(shape) >= 3] if is_usable else []
 
 
-_RECT = ("x", "y", "width", "height")
-
-
 def _path_shapes(path: str) -> list[list[tuple[float, float]]]:
     tokens = _PATH.findall(path)[: 8 * _MAX_POINTS]
     shapes: list[list[tuple[float, float]]] = [[]]
@@ -493,9 +488,6 @@ def _annotation_page(page: Page, canvas: ManifestPage, size: tuple[int, int], st
         )
     label = {"en": [f"Transcribed with {step.software} {step.version}"]}
     return {"id": id_, "type": "AnnotationPage", "label": label, "items": items}
-
-
-_MEDIA = "http://www.w3.org/TR/media-frags/"
 
 
 def write_manifests(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str) -> None:

@@ -98,10 +98,7 @@ def read_iam(source: Path, columns: Columns | None = None) -> Iterator[Item]:
 
 
 def _read_splits(source: Path) -> tuple[str, dict[str, Split]]:
-    """Return the published split whose lists are in the folder, and the split of each line or form.
-
-    Both are empty if there is none; several are an error.
-    """
+    """Return the published split with lists here and that of each line or form, or nothing; several are an error."""
     by_kind: dict[str, list[Path]] = defaultdict(list)
     for path in list_files(source, _SPLIT_SUFFIXES):
         for kind, names in _SPLIT_FILES.items():

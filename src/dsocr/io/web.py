@@ -31,7 +31,6 @@ from dsocr.options import Rare, read_pairs
 if TYPE_CHECKING:
     import httpcore2
 
-_AGENT = f"dsocr/{__version__}"
 _REDIRECTS = 5
 _ATTEMPTS = 5
 _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -138,7 +137,7 @@ class WebClient:
 
     def _ask(self, url: str, limit: int, accept: str) -> tuple[bytes, str]:
         """Return the answer and its type, after redirects."""
-        headers = {"User-Agent": _AGENT, "Accept": accept, "Accept-Encoding": "gzip, identity;q=0.5"}
+        headers = {"User-Agent": f"dsocr/{__version__}", "Accept": accept, "Accept-Encoding": "gzip, identity;q=0.5"}
         for _ in range(_REDIRECTS + 1):
             host = url.partition("://")[2].partition("/")[0]
             last = self._last.get(host, -math.inf)

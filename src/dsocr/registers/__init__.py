@@ -81,7 +81,10 @@ def _find_by_rulings(
     for number, grid in enumerate(_grids(items, rulings, size), start=1):
         places = place_lines(grid, items, frame, split=split)
         tables.append(_table(grid, places, number, frame, size))
-        in_cells += _lines_of_cells(grid, tables[-1])
+        for cell in tables[-1].cells:
+            held = grid.items.get((cell.place.row, cell.place.column), ())
+            ordered = sorted(held, key=lambda item: (item.middle, item.left))
+            in_cells += [replace(item.line, region=Region(cell.id, cell.outline)) for item in ordered]
     if not tables:
         return list(lines), []
     known = {line.index or 0: line for line in reversed(in_cells)}
@@ -120,7 +123,6 @@ def _median_height(outlines: Sequence[Outline]) -> float:
 
 
 def _grids(items: Sequence[Item], rulings: Rulings, size: tuple[int, int]) -> Iterator[Grid]:
-    """Yield the tables of a page."""
     for columns in (ruled_columns(items, rulings), free_columns(items)):
         grids = []
         gutter = size[0] * rulings.frame.scale / 2 if size[0] > size[1] else None
@@ -163,11 +165,3 @@ def _table(grid: Grid, places: Sequence[CellPlace], number: int, frame: Frame, s
 
     cells = (TableCell(f"t{number}r{place.row + 1}c{place.column + 1}", outline(place), place) for place in places)
     return Table(f"t{number}", outline(CellPlace(0, 0, *grid.size)), tuple(cells))
-
-
-def _lines_of_cells(grid: Grid, table: Table) -> Iterator[Line]:
-    """Yield the lines of a table, cell by cell."""
-    for cell in table.cells:
-        items = grid.items.get((cell.place.row, cell.place.column), ())
-        for item in sorted(items, key=lambda item: (item.middle, item.left)):
-            yield replace(item.line, region=Region(cell.id, cell.outline))

@@ -106,10 +106,7 @@ def add_ruling(table: Table, axis: Axis, at: tuple[float, float]) -> Table:
 
 
 def remove_ruling(table: Table, axis: Axis, place: int) -> Table:
-    """Remove a ruling: cells on both sides become one; an outer one goes with its row or column.
-
-    Raises DataError if no row or column would be left.
-    """
+    """Remove a ruling: cells beside it become one, an outer one takes its row or column. DataError for the last one."""
     nodes = _turned(nodes_of(table), axis)
     last = nodes.shape[1] - 1
     parts = [(cell, _without_column(_turned_place(cell.place, axis), place, last)) for cell in table.cells]

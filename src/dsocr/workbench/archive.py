@@ -17,6 +17,7 @@ from dsocr.data.sources import NamePatterns, open_source
 from dsocr.document import Line, Outline, Page, Region, Skipped, SkipReason
 from dsocr.errors import DataError, option, typed
 from dsocr.formats import SOURCE_FORMATS, detect_format
+from dsocr.formats.format import source_files
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.formats.tables import read_spreadsheet
 from dsocr.formats.xml import read_xml
@@ -33,7 +34,7 @@ from dsocr.images import (
 )
 from dsocr.inference.inputs import guess_shows
 from dsocr.io.encodings import text_encoding
-from dsocr.io.files import inside, list_files, relative
+from dsocr.io.files import inside, relative
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import write_file
 from dsocr.layout import FindLines, detect_lines
@@ -269,12 +270,11 @@ def _described_images(
 ) -> Iterator[tuple[Page, str, str | None]]:
     """The images with lines that the source's format describes, if it has one, and the ALTO or PAGE file of each."""
     source = archive.source
-    images = [source] if source.is_file() else list_files(source, _SUFFIXES)
-    held = [name for name, source_format in SOURCE_FORMATS.items() if source_format.find(source, {})]
+    is_held = any(source_format.find(source, {}) for source_format in SOURCE_FORMATS.values())
     is_bare = source.is_file() and not any(
         path.suffix.lower() == ".txt" and path.stem.startswith(source.stem) for path in source.parent.iterdir()
     )
-    if format is None and images and (is_bare or not held):
+    if format is None and source_files(source, _SUFFIXES) and (is_bare or not is_held):
         return
     chosen = detect_format(source, format, {})
     for image in notes.filter_pages(chosen.read(source, {})):
@@ -304,8 +304,7 @@ def _assign_text_to_lines(image: Page, archive: Archive, name: str, size: tuple[
 
 
 def _image_names(archive: Archive, notes: SourceReport) -> Iterator[str]:
-    source = archive.source
-    for path in [source] if source.is_file() else list_files(source, _SUFFIXES):
+    for path in source_files(archive.source, _SUFFIXES):
         file = relative(path, archive.root)
         if path.suffix.lower() not in PDF_SUFFIXES:
             yield file

@@ -164,10 +164,7 @@ def _described(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TrainingStatus:
-    """Progress of a run: steps, completed share, and the best CER on its validation split.
-
-    `error` says why it ended without an adapter.
-    """
+    """Steps of a run, completed share, best CER on its validation split; `error`: why it ended without an adapter."""
 
     is_running: bool
     steps: int = 0
@@ -255,9 +252,6 @@ class BackgroundTraining:
 _POLL_SECONDS = 2.0
 _NEW_SHARE, _LEAST_NEW = 0.2, 10
 
-Load = Callable[[Path], ImageReader]
-"""Loads the reader of a finished run."""
-
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
@@ -286,13 +280,13 @@ class Learner:
     A run starts when there are `least` accepted lines, and again when a fifth of the last number is new; it always
     starts from the reader that the workbench was opened with, so it has never seen its validation lines. `adopt` gets
     what loads a reader that is better on these; if a later one, which learnt more, is worse than the first reader,
-    that one reads again. `lesson` is the latest result, `error` why there is none.
+    that one reads again. `load` takes a finished run. `lesson` is the latest result, `error` why there is none.
     """
 
     store: CorrectionStore
     training: BackgroundTraining
     adopt: Callable[[Callable[[], ImageReader]], None]
-    load: Load
+    load: Callable[[Path], ImageReader]
     first: Callable[[], ImageReader] | None = None
     least: int = 50
     lesson: Lesson | None = None

@@ -148,10 +148,7 @@ class Keyboard:
 
 
 def load_keyboard(work: Path, language: Language) -> Keyboard:
-    """The letters that come with the program and those of `keyboards.yaml` in a work folder, which count more.
-
-    Raises ConfigError if that file is invalid.
-    """
+    """The program's letters and those of `keyboards.yaml` in a work folder, which win. ConfigError if invalid."""
     sets: dict[str, tuple[str, ...]] = {}
     shorthands: dict[str, str] = {}
     for path in (Path(__file__).with_name(FILE), work / FILE):

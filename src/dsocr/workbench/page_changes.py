@@ -84,7 +84,12 @@ def carry_out(store: CorrectionStore, page: StoredPage, edit: Mapping[str, Any],
             polygon, baseline = (tuple((x, y + down) for x, y in part) for part in (outline.border, outline.baseline))
             return _add_line(store, checked_outline(page, polygon, baseline), page.number, who)
         case "remove":
-            return _remove_lines(store, lines, who)
+            removed = {line.number for line in lines}
+            rest = [line for line in store.lines(page.number) if line.number not in removed]
+            if not rest:
+                raise _no_line_left()
+            store.change("removed", who, lines, [])
+            return next((line for line in rest if line.place > lines[0].place), rest[-1]).number
         case "merge":
             if len(lines) < 2:
                 hint = "choose them with Shift and a click"
@@ -147,16 +152,6 @@ def _add_line(store: CorrectionStore, outline: Outline, page: int, who: str) -> 
     order.insert(at, StoredLine(0, page, 0, outline, region=region))
     written = _arrange(store, "drawn", who, order, {0})
     return next(line.number for line in written if line.number not in known)
-
-
-def _remove_lines(store: CorrectionStore, lines: Sequence[StoredLine], who: str) -> int:
-    """Remove lines of a page with their texts; returns the line after the first."""
-    removed = {line.number for line in lines}
-    rest = [line for line in store.lines(lines[0].page) if line.number not in removed]
-    if not rest:
-        raise _no_line_left()
-    store.change("removed", who, lines, [])
-    return next((line for line in rest if line.place > lines[0].place), rest[-1]).number
 
 
 def _cut_line(store: CorrectionStore, page: int, start: Point, end: Point, who: str) -> int:
@@ -299,8 +294,7 @@ def _changed_table(table: Table, page: StoredPage, edit: Mapping[str, Any]) -> T
         case "moveRuling":
             return move_ruling(table, edit["axis"], int(edit["place"]), within(page, edit["points"]))
         case "addRuling":
-            x, y = edit["at"]
-            return add_ruling(table, edit["axis"], (x, y))
+            return add_ruling(table, edit["axis"], edit["at"])
         case "removeRuling":
             return remove_ruling(table, edit["axis"], int(edit["place"]))
         case "joinCells" | "splitCells" as what:
@@ -437,10 +431,7 @@ class FoundTables(NamedTuple):
 
 
 def search_tables(image: Image.Image, lines: Sequence[StoredLine], *, split: bool = True) -> FoundTables:
-    """Find the tables of a page; takes about a second. Raises DataError if there is none.
-
-    With `split`, lines over several columns are cut.
-    """
+    """Find the tables of a page in about a second; `split` cuts lines over several columns. DataError without any."""
     seen = [Line(line.text, str(line.number), line.outline, index=place) for place, line in enumerate(lines)]
     parts, tables = find_tables(image, seen, split=split)
     if not tables:

@@ -295,7 +295,6 @@ class PageStructure:
             siblings[at] = element
 
     def _add_region(self, number: int, outline: Outline, kind: str) -> Element:
-        """Append a region to the page."""
         id_ = self.tree.free_id(f"region_{number}" if number or not self._is_alto else UNGROUPED_BLOCK)
         (page,) = self.tree.iter("Page")
         shape = self._shape(outline)
@@ -369,7 +368,6 @@ class PageStructure:
         return format_points(outline.baseline)
 
     def _reshape(self, element: Element, outline: Outline) -> None:
-        """Give a line or a region another outline."""
         shape = self._shape(outline)
         for child in element.all(shape.name):
             _set_points(element, child, shape)

@@ -317,10 +317,7 @@ def estimate_outlook(
 
 
 def seconds_a_line(times: Sequence[str]) -> float | None:
-    """The average seconds between reviews at these times (ISO 8601, any order); None if they are too few.
-
-    Longer gaps than five minutes are pauses.
-    """
+    """The average seconds between reviews at these ISO 8601 times, pauses over five minutes apart; None for too few."""
     moments = sorted(datetime.fromisoformat(time) for time in times)
     gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(moments)]
     working = [gap for gap in gaps if gap <= _MAX_PAUSE]

@@ -304,10 +304,7 @@ class CorrectionStore:
         return self.change("replaced", who, lines, new)
 
     def split(self, line: StoredLine, at: int, *, who: str, text: str | None = None) -> tuple[StoredLine, StoredLine]:
-        """Split a line before the character `at` of its text, or of the `text` that replaces it.
-
-        Raises DataError if one part would be empty.
-        """
+        """Split a line before character `at` of its text, or of a new `text`. DataError if a part would be empty."""
         first, second = split_line(_with_text(line, text), at)
         first, second = self.change("split", who, [line], [first, replace(second, place=self.place_after(line))])
         return first, second
@@ -332,10 +329,7 @@ class CorrectionStore:
         return self.change("joined", who, [line, following], [joined])[0]
 
     def undo(self, who: str) -> Change | None:
-        """Undo somebody's last change; None if there is none.
-
-        Raises StaleError if somebody changed its lines since; a model may have read them.
-        """
+        """Undo somebody's last change, if any. Raises StaleError if anybody but a model changed its lines since."""
         with self._transaction() as run:
             change = self._first(Change, "WHERE who = ? AND NOT undone ORDER BY number DESC", who)
             if change is None:
@@ -480,10 +474,7 @@ class CorrectionStore:
 
 @contextmanager
 def open_store(path: Path) -> Iterator[CorrectionStore]:
-    """The store in a file until the block ends; a copy of it as it was is kept.
-
-    If no page was ever added, nothing is left behind.
-    """
+    """The store in a file until the block ends, which is copied first; without any page nothing is left behind."""
     had_folder = path.parent.exists()
     store = CorrectionStore.open(path)
     try:

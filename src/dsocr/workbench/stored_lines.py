@@ -226,20 +226,14 @@ def line_at(lines: Sequence[StoredLine], x: float, y: float) -> StoredLine | Non
 
 
 def redrawn(line: StoredLine, text: str, outline: Outline, *joined: StoredLine) -> StoredLine:
-    """The line with another outline; its reading no longer applies, and it is read again.
-
-    `joined` are lines whose text is part of it now.
-    """
+    """The line in another outline, to be read again; the text of `joined` lines is part of it now."""
     state = State.UNREAD if not text or all(part.is_reading for part in (line, *joined)) else State.READ
     unread = replace(line, text=text, outline=outline, state=state, machine=None, characters=())
     return replace(unread, author="", reviewed_at="", checked_by="")
 
 
 def tables_of(regions: Iterable[StoredRegion], name: Callable[[StoredRegion], str] | None = None) -> list[Table]:
-    """The tables among the regions of a page, in the order of their first cells.
-
-    The id of a cell is the number of its region, or what `name` returns.
-    """
+    """The tables of a page by their first cells; a cell's id is the number of its region, or what `name` returns."""
     by_table: dict[str, list[TableCell]] = {}
     for region in regions:
         if region.cell:

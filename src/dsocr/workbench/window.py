@@ -338,15 +338,6 @@ class Window:
         if self._line is not None:
             self._select((self._store.neighbour(self._line, before=back) or self._line).number)
 
-    def _select_next(self) -> None:
-        """Go to the next line to review, in the selected order."""
-        if (line := self._next_by_order(self._line)) is not None:
-            self._select(line.number)
-            return
-        if self._order != "pages":
-            ui.notify(self._t("all_reviewed" if self._order == "doubt" else "all_checked"), type="positive")
-        self._show()
-
     def _next_by_order(self, after: StoredLine | None = None) -> StoredLine | None:
         return self._session.next_line(self._order, after, visitor=self._visitor, name=self._name)
 
@@ -410,7 +401,12 @@ class Window:
     def _review(self, action: Action, state: State) -> Collection[int]:
         line = self._line_of(action)
         self._line = self._store.review(line, action.text, state, who=self._user, name=self._name)
-        self._select_next()
+        if (following := self._next_by_order(self._line)) is not None:
+            self._select(following.number)
+            return (action.line,)
+        if self._order != "pages":
+            ui.notify(self._t("all_reviewed" if self._order == "doubt" else "all_checked"), type="positive")
+        self._show()
         return (action.line,)
 
     def _split(self, action: Action) -> Collection[int]:

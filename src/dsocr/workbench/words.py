@@ -95,9 +95,8 @@ class WordList:
 
     def __init__(self, texts: Iterable[str], listed: Iterable[str] = ()) -> None:
         self._words = Counter(word for text in texts for word in _WORD.findall(text))
-        self._listed = frozenset(listed)
-        self._folded = {word.casefold() for word in (*self._words, *self._listed)}
-        self._all = sorted({*self._words, *self._listed})
+        self._all = sorted({*self._words, *listed})
+        self._folded = set(map(str.casefold, self._all))
 
     def unknown(self, text: str) -> list[Span]:
         """The places of words that are not in the list; none while the list is too short to tell."""
@@ -105,12 +104,12 @@ class WordList:
             return []
         return [match.span() for match in _WORD.finditer(text) if match[0].casefold() not in self._folded]
 
-    def similar(self, word: str, limit: int = 12) -> list[str]:
-        """Words at most two edits away, the nearest and most frequent first."""
+    def similar(self, word: str) -> list[str]:
+        """Up to twelve words at most two edits away, the nearest and most frequent first."""
         most = min(_MAX_DISTANCE, max(1, len(word) // 3))
-        near = process.extract(word, self._all, scorer=OSA.distance, score_cutoff=most, limit=4 * limit)
+        near = process.extract(word, self._all, scorer=OSA.distance, score_cutoff=most, limit=48)
         ranked = sorted(near, key=lambda match: (match[1], -self._words[match[0]]))
-        return [match for match, _, _ in ranked if match != word][:limit]
+        return [match for match, _, _ in ranked if match != word][:12]
 
 
 def word_at(text: str, caret: int) -> Span | None:
