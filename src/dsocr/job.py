@@ -96,10 +96,7 @@ class Job:
         return resolve(self.given.model_copy(update=changes), overwrite=overwrite, known=self, dataset=dataset)
 
     def is_finished(self) -> bool:
-        """Whether the run folder holds this training, finished.
-
-        Raises RunError if it holds a run with other settings, or on a dataset that has changed since.
-        """
+        """Whether the run folder holds this training, finished. RunError for other settings or a changed dataset."""
         if not self.run.config.is_file():
             return False
         recorded = load_run_config(self.run.config)
@@ -459,10 +456,7 @@ def _count_known(run: str, ours: Mapping[Split, Sequence[str]]) -> dict[str, int
 
 
 def fit_to_world_size(config: RunConfig, world_size: int) -> RunConfig:
-    """Lower `micro_batch_size`, if need be, so that every rank has equally many micro-batches a step.
-
-    Raises ConfigError if the samples of a step cannot be shared evenly.
-    """
+    """Lower `micro_batch_size` until ranks have equally many micro-batches a step. ConfigError for uneven samples."""
     training = config.training
     if training.batch_size % world_size:
         message = f"training.batch_size: {training.batch_size} samples cannot be shared by {world_size} processes"

@@ -114,7 +114,6 @@ def push(
 
 
 def _model_files(run: Path, repo: str, license: str | None, form: ExportForm | None, folder: Path) -> Files:
-    """Export a run into a folder, and complete its card."""
     out = folder / repo.rpartition("/")[2]
     exported = export(run, out, form=form)
     if exported.form != "merged" and Path(exported.settings.base).is_dir():

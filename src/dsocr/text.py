@@ -319,10 +319,7 @@ def is_looping(text: str) -> bool:
 
 
 def loop_start(text: str) -> int | None:
-    """The index at which a repeated tail begins; None if there is none.
-
-    The repeated unit occurs there for the first time, so `text[:start]` is the text before the loop.
-    """
+    """The index of the first occurrence of the unit that the end of the text repeats; None without a loop."""
     edge = len(text.rstrip())
     start = None
     for begin, end in sorted(_repetitions(text), key=lambda span: -span[1]):

@@ -146,7 +146,6 @@ def run(
 
 
 def _parse(tokens: tuple[str, ...]) -> tuple[Callable[..., Any], inspect.BoundArguments]:
-    """Parse a command line. Raises ConfigError."""
     tokens = tuple("./-" if word == "-" else word for word in tokens)  # a path, not an option without a name
     try:
         called, bound, _ = app.parse_args(tokens)

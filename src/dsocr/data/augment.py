@@ -199,9 +199,6 @@ def grid_mesh(
     ]
 
 
-# Pen.
-
-
 def change_stroke_width(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     """Make strokes up to a pixel thicker or thinner on either side; less for small writing."""
     pixels = np.asarray(image)
@@ -223,8 +220,6 @@ def fade_ink(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     return Image.composite(paper, image, clouds.point(levels))
 
 
-# Paper.
-
 _AGED_PAPER = np.array([0.04, 0.09, 0.2])
 """Shares of red, green and blue that it takes away."""
 
@@ -236,9 +231,6 @@ def tint_paper(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     # Clouds take between five eighths and all of the tint.
     mask = Image.blend(clouds, grain, 0.4).point((160 + np.arange(256) * 3 // 8).tolist())
     return _shade(image, mask, _AMOUNT * (float(rng.random()) * _AGED_PAPER + float(rng.uniform(0, 0.12))))
-
-
-# Light and camera.
 
 
 def cast_shadow(image: Image.Image, rng: np.random.Generator) -> Image.Image:

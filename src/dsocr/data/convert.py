@@ -297,10 +297,7 @@ class _Survey:
         return name if self._names[name.casefold()] == 1 else page.name
 
     def columns_for(self, target: Format, named: Mapping[str, str]) -> tuple[list[str], list[str]]:
-        """The source's additional columns that the target takes over, and the lost ones.
-
-        A column with the name of a role is not taken over, since it would be read as that role.
-        """
+        """The additional columns that the target takes over, those without the name of a role, and the lost ones."""
         unread = set() if self.counts["outlines"] else set(OUTLINE_ROLES)
         roles = guess_roles(list(self._columns), named)
         read = {column for role, column in roles.items() if role not in unread}

@@ -196,7 +196,6 @@ class _Fetcher:
         return parsed
 
     def skip(self, where: str, message: str) -> None:
-        """Record a page that cannot be fetched."""
         self.skipped.append((SkipReason.NOT_FETCHED.value, where, message))
 
     def manifests(self, document: Any, address: str, progress: ProgressCallback | None) -> Iterator[Manifest]:

@@ -361,7 +361,6 @@ class _Recorder:
     """Width and height of each sample's image."""
 
     def add(self, result: CropResult) -> None:
-        """Record the next page."""
         self.report.pages += 1
         self.report.reused += result.is_reused
         page, crops, layout, samples = result.page, result.crops, "", []

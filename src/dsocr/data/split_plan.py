@@ -367,10 +367,7 @@ class _Grouped:
         return {group: entry.split for group, entry in first.items()}, followed
 
     def earlier_labels(self, label_of: Callable[[SplitCandidate], Label | None]) -> dict[str, Label]:
-        """Labels of the groups that an earlier dataset already has.
-
-        Raises DataError if a group is in two of its splits, or if new samples join groups of different splits.
-        """
+        """Labels of groups in an earlier dataset. DataError if a group has two of them, or new samples join two."""
         if (earlier := self.plan.earlier) is None:
             return {}
         units = parse_units(self.unit)

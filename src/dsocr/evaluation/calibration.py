@@ -144,10 +144,7 @@ class Outcomes:
 
 
 def fit_calibration(lines: Sequence[JudgedLine]) -> Calibration:
-    """Fit a scale for each kind of confidence, and keep the quantiles of line confidences.
-
-    A kind that cannot be fitted keeps its confidences and is `unfitted`.
-    """
+    """Fit a scale for each kind of confidence, or leave it `unfitted`, and keep the quantiles of line confidences."""
     precisions = {"character": _PRIOR_PRECISION, "word": _PRIOR_PRECISION, "line": _LINE_PRIOR_PRECISION}
     scales = {kind: fit_scale(Outcomes.of(kind, lines), precisions[kind]) for kind in get_args(Kind)}
     unfitted = tuple(kind for kind, scale in scales.items() if scale is None)

@@ -153,10 +153,7 @@ class ComparedRate:
 
 @dataclass(frozen=True)
 class System:
-    """A system to compare: its name, its scored lines, and notes on where they come from.
-
-    `trained` if it is a run of ours, whose result another seed would change.
-    """
+    """A system: name, scored lines, notes on their source; `trained` if it is our run, which another seed changes."""
 
     name: str
     lines: Sequence[LineScore]

@@ -74,10 +74,7 @@ def cer(references: str | Sequence[str], predictions: str | Sequence[str]) -> fl
 
 
 def wer(references: str | Sequence[str], predictions: str | Sequence[str]) -> float:
-    """Return the word error rate, pooled over all pairs, as a fraction; arguments as for `cer`.
-
-    Words are separated by white space, so punctuation belongs to its word.
-    """
+    """Return the word error rate as `cer` does; words are parted by white space, so punctuation belongs to its word."""
     return _pooled_rate(word_errors, references, predictions)
 
 
@@ -150,10 +147,7 @@ def is_in_wrong_script(reference: str, prediction: str) -> bool:
 
 
 def align(reference: str, prediction: str) -> Iterator[tuple[str, str]]:
-    """Yield spans of the reference with those of the prediction, in turn equal and different.
-
-    The different spans hold exactly the errors that the CER counts.
-    """
+    """Yield spans of reference and prediction, in turn equal and different; the different ones are the CER's errors."""
     reference, prediction = comparable(reference), comparable(prediction)
     for written, read in align_spans(reference, prediction):
         yield reference[written], prediction[read]
@@ -219,8 +213,6 @@ _PRE_REFORM = str.maketrans("ѣѢіІїЇѵѴѳѲ", "еЕиИиИиИфФ")
 _FINAL_HARD_SIGN = re.compile(r"(?<=\w)[ъЪ](?!\w)")
 _ACCENT = re.compile("[\u0300-\u036f]")
 """Accents of Latin, Greek and Cyrillic letters; the signs of other scripts are letters."""
-
-
 DEFAULT_STRUCK_MARKS = TextPolicy().struck_marks
 
 

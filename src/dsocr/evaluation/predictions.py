@@ -147,10 +147,7 @@ class _EvaluatedRun:
     def require_same_split(
         self, split: Split, dataset: Dataset | None, first: "_EvaluatedRun | None", *, check_dataset: bool
     ) -> None:
-        """Raise RunError unless the run was evaluated on this split, with the same content.
-
-        The content is the first run's, or with `check_dataset` that of the dataset now.
-        """
+        """Raise RunError unless it was scored on this split of the first run or, to `check_dataset`, the dataset."""
         options = {} if dataset is None else {"dataset": dataset.folder.as_posix()}
         hint = f"run {command('evaluate', self.path.as_posix(), **options, split=str(split))}"
         if self.card.split != split:
@@ -252,10 +249,7 @@ def _describe(
 
 @dataclass(frozen=True, slots=True)
 class FoundPrediction:
-    """A prediction in a file: its location there, the name of its line, and the line's page and outline if known.
-
-    `parts` are the predictions that were joined to make it.
-    """
+    """A prediction: its place in a file, the name, page and outline of its line if known, and `parts` joined in it."""
 
     where: str
     name: str

@@ -60,9 +60,6 @@ Progress = Callable[[int, int], None] | None
 """Called with the number of illustrated lines done and of all."""
 
 
-# Words
-
-
 def sentence(text: str) -> str:
     """Start with a capital and end with a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
@@ -85,9 +82,6 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             yield full, text.replace("\n", "\\n")
 
 
-# Lines
-
-
 @dataclass(frozen=True, slots=True)
 class Chapter:
     """Lines that are shown together; `note` says how they were chosen."""
@@ -99,10 +93,7 @@ class Chapter:
 
 
 def chapters_of(lines: Sequence[ReadLine], names: Sequence[str]) -> list[Chapter]:
-    """Choose the lines of a page's chapters, which may overlap; `names` are those of the readings.
-
-    The random sample is the same whenever the number of lines is.
-    """
+    """Choose lines for chapters, which may overlap; the random sample is the same for the same number of lines."""
     chapters: list[Chapter] = []
 
     def add(key: str, title: str, note: str, shown: Sequence[ReadLine], total: int) -> None:
@@ -143,10 +134,7 @@ def other_lines(lines: Sequence[ReadLine], chapters: Sequence[Chapter]) -> tuple
 
 
 def differences(reference: str, prediction: str, longest: int = LONGEST) -> tuple[list[tuple[str, str]], int]:
-    """Split a prediction into parts tagged "del" (not read), "ins" (added) or "" (right).
-
-    Cut at `longest` characters; the second value is how many are hidden.
-    """
+    """Split a prediction into "del" (not read), "ins" (added) and "" (right); count the characters after `longest`."""
     parts: list[tuple[str, str]] = []
     shown = hidden = 0
     for written, read in align(reference, prediction):
@@ -193,9 +181,6 @@ def line_context(
         "longest": LONGEST,
         "failed": FAILURE_LABELS,
     }
-
-
-# Rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,9 +258,6 @@ def annotate(axes: "Axes", text: str, point: tuple[float, float], offset: tuple[
     axes.annotate(text, point, offset, textcoords="offset points", color=QUIET, **alignment)  # type: ignore[arg-type]
 
 
-# The comparison
-
-
 def require_free_comparison(out: Path, *, overwrite: bool) -> None:
     """Raise DataError if writing a comparison to `out`, a page or a folder, would destroy something else."""
 
@@ -334,10 +316,7 @@ def render_comparison_page(comparison: Comparison, progress: Progress = None) ->
 
 
 def writers_plot(names: Sequence[str], groups: Sequence[ComparedGroup], unit: str) -> Plot:
-    """Plot a row per writer or page, with a dot for its CER in each reading; the groups are sorted by their change.
-
-    Of many groups, only the largest changes both ways are drawn.
-    """
+    """Plot a row per group, sorted by change, with a dot per reading; of many, only the largest changes both ways."""
     half = MOST_WRITERS // 2
     shown = groups if len(groups) <= MOST_WRITERS else [*groups[:half], *groups[-half:]]
     note = f" ({len(shown)} of {len(groups)} with the largest changes)" if len(shown) < len(groups) else ""
@@ -370,9 +349,6 @@ def writers_plot(names: Sequence[str], groups: Sequence[ComparedGroup], unit: st
 def _short(name: str) -> str:
     shown = str(printable(name)).replace("\n", " ")
     return shown if len(shown) <= _NAME_LENGTH else f"{shown[: _NAME_LENGTH - 1]}…"
-
-
-# The calibration
 
 
 def error_rows(report: CalibrationReport) -> list[tuple[str, ...]]:

@@ -182,10 +182,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores of the same lines read by the base and with the adapter; None for one that was not run.
-
-    `writers` is the number of known writers of these lines.
-    """
+    """Scores of the same lines, by known `writers`, read by the base and the adapter; None for one that was not run."""
 
     base: Score | None = None
     adapter: Score | None = None
@@ -285,10 +282,7 @@ def score_lines(
 
 
 def align_readings(readings: Mapping[str, Sequence[LineScore]]) -> dict[str, list[LineScore]]:
-    """Return the readings by name, each with its lines in the order of the first.
-
-    Raises DataError unless all have the same lines, at least one, with the same references.
-    """
+    """Return the readings in the first's order of lines. DataError without lines, or if lines or references differ."""
     (name, first), *_ = readings.items()
     references = {line.id: line.reference for line in first}
     if not references:

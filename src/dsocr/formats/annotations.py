@@ -389,7 +389,11 @@ def _read_task(export: _Export, task: Mapping[str, Any], where: str) -> Iterator
     named = list(dict.fromkeys(name for names in images.values() for name in names))
     for name in named if annotation else ():
         place = where if len(named) == 1 else f"{where}#{writable(PurePosixPath(name).name)}"
-        page, items = export.pages[name], _read_regions(export, results[name], where)
+        groups: dict[str, list[dict[str, Any]]] = defaultdict(list)  # by region; a text without one is the image's
+        for number, result in enumerate(results[name]):
+            groups[str(result.get("id", number))].append(result)
+        read = (_read_region(export, parts, f"{where}#{writable(id_)}") for id_, parts in groups.items())
+        page, items = export.pages[name], tuple(item for item in read if item is not None)
         if not items:
             yield from [] if astray else [Skipped(SkipReason.NO_TRANSCRIPTION, place, "nothing on it is annotated")]
         elif isinstance(page, Skipped):
@@ -419,15 +423,6 @@ def _choose_annotation(task: Mapping[str, Any], where: str) -> tuple[Mapping[str
             message = f"annotation {writable(other.get('id'))} is not read: {writable(chosen.get('id'))} is {why}"
             skipped.append(Skipped(SkipReason.SUPERSEDED, where, message))
     return chosen, skipped
-
-
-def _read_regions(export: _Export, results: Sequence[dict[str, Any]], where: str) -> tuple[Line | Skipped, ...]:
-    """Return a line for each region of an image; a text without a region is the whole image's."""
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for number, item in enumerate(results):
-        groups[str(item.get("id", number))].append(item)
-    read = (_read_region(export, items, f"{where}#{writable(id_)}") for id_, items in groups.items())
-    return tuple(line for line in read if line is not None)
 
 
 def _read_region(export: _Export, items: Sequence[Mapping[str, Any]], where: str) -> Line | Skipped | None:
@@ -467,7 +462,6 @@ def _region_text(items: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _entries(item: Mapping[str, Any], name: str) -> list[str]:
-    """Return the texts or labels of a result."""
     value = item.get("value")
     entries = value.get(name) if isinstance(value, dict) else None
     return [entry for entry in (entries if isinstance(entries, list) else [entries]) if isinstance(entry, str)]

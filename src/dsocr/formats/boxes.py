@@ -39,7 +39,6 @@ _CLEAR = 3
 _TOLERANCE = 1.02
 """Part of the image's sides that a box may reach."""
 
-
 MEANINGS: dict[Notation, str] = {"corners": "left, top, right, bottom", "size": "left, top, width, height"}
 BOX_HINT = "`left,top right,bottom`"
 

@@ -67,10 +67,7 @@ class TextRow:
 
 
 def split_rows(path: Path, text: str, find_places: FindPlaces, delimiters: str = DELIMITERS) -> list[TextRow]:
-    """Divide a table into rows, the header among them, each with as many cells as there are columns or refused.
-
-    Raises DataError for a table without a header with ambiguous columns.
-    """
+    """Divide a table, header included, into rows of one size or refused. Raises DataError for ambiguous columns."""
     first = 1
     if named := _NAMED_DELIMITER.match(text):
         delimiters, text, first = named["delimiter"], text[named.end() :], 2

@@ -341,11 +341,9 @@ class _Html(HTMLParser):
         self.parts: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        """Begin a block or a cell."""
         self.parts.append("\n" if _BLOCKS.fullmatch(tag) else " " if tag in {"td", "th"} else "")
 
     def handle_endtag(self, tag: str) -> None:
-        """End a block or a cell."""
         self.handle_starttag(tag, None)
 
     def handle_data(self, data: str) -> None:

@@ -135,10 +135,7 @@ def _read_index(folder: Path) -> SourceIndex | None:
 
 
 read_index = until_changed(_read_index, INDEX)
-"""Return the index of a folder; None if it has none that this version can read.
-
-Every page that is written asks, and the index of a thousand pages takes 40 ms to read.
-"""
+"""Return the index of a folder, None without a readable one; remembered, as that of a thousand pages takes 40 ms."""
 
 
 def index_of_image(image: Path, kind: str) -> tuple[Path, SourceIndex]:

@@ -384,10 +384,7 @@ def _copy_without_contents(path: Path, copy: Path) -> bool:
 
 
 def _spill(document: "pikepdf.Pdf", path: Path, filled: int) -> "tuple[pikepdf.Pdf, pikepdf.Object]":
-    """Save and reopen a document, which frees its images: qpdf reads the streams of a file only when it saves.
-
-    Returns it with the font of the page at index `filled`.
-    """
+    """Save and reopen a document: qpdf then lets its images go. Returns it and the font of the page at `filled`."""
     import pikepdf
 
     document.save(path, deterministic_id=True)  # the final ID begins with this one

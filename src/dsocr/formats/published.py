@@ -123,8 +123,6 @@ def _read_splits(source: Path) -> tuple[str, dict[str, Split]]:
 
 
 _ANNOTATION = [re.compile(pattern) for pattern in (rb"\A\s*\{", rb'"name"\s*:', rb'"description"\s*:')]
-
-
 _SUPERVISELY = re.compile(rb'"classTitle"\s*:')
 """A shape, which annotations of HKR, written by the same program, do not have."""
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dsocr.document import Item, Line, Note, Outline, Page, Point, Skipped, SkipReason, bounds, format_points
 from dsocr.errors import DataError, option
@@ -82,7 +82,6 @@ _TSV_COLUMNS = ("image", "text", "writer", "page", "document", "split", "bbox", 
 _FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 """How a cell begins that spreadsheets take for a formula, and one that would be mistaken for its escaped form."""
 
-C = TypeVar("C")
 Row = tuple[int | str, dict[str, str]]
 """Line number in the file, or place in a workbook, and cells by column."""
 SkipRow = Callable[[int | str, str], object]
@@ -350,7 +349,7 @@ def read_rows(
     if suffix in {".jsonl", ".json"}:
         outlines = {columns.get(role, name).lower() for role in OUTLINE_ROLES for name in USUAL_NAMES[role]}
         rows = json_rows(path, text, outlines)
-        _first(rows, path)
+        _require_rows(rows, path)
         return list(dict.fromkeys(name for _, cells in rows for name in cells)), rows
 
     def find_places(cells: list[str]) -> tuple[int, int, bool] | None:
@@ -363,7 +362,8 @@ def read_rows(
         return image, written, names is cells
 
     split = split_rows(path, text, find_places, "\t" if suffix in {".tsv", ".txt"} else DELIMITERS)
-    header = _first([(row.number, row.cells) for row in split], path)
+    _require_rows(split, path)
+    header = split[0].cells
     if tuple(header[: len(_TSV_COLUMNS)]) == _TSV_COLUMNS:  # a table that `writing_tsv` wrote
         split = [replace(row, cells=list(map(unescape_formula, row.cells))) for row in split]
         header = split[0].cells
@@ -412,10 +412,9 @@ def _skip_rows(path: Path, rows: Iterable[tuple[int | str, str]], skip: SkipRow 
         skip(number, reason)
 
 
-def _first(rows: Sequence[tuple[object, C]], path: Path) -> C:
+def _require_rows(rows: Sequence[object], path: Path) -> None:
     if not rows:
         raise DataError("the table is empty", code="table-empty", where=path)
-    return rows[0][1]
 
 
 def _is_header(cells: list[str], columns: Columns) -> bool:

@@ -25,10 +25,7 @@ _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK
 
 @dataclass(slots=True)
 class Budget:
-    """The remaining limits: `size` in bytes, `pixels`, `seconds`, and `elements` of a file.
-
-    Elements are XML elements and attributes, JSON values, cells of a table, and images.
-    """
+    """The remaining limits: bytes, pixels, seconds, and XML elements or attributes, JSON values, cells or images."""
 
     size: int = 512 * MB
     pixels: int = 200_000_000

@@ -147,7 +147,11 @@ def _convert(file: Path, header: str, folder: Path) -> None:
         named = {name.removeprefix(start): source.get_tensor(name) for name in source.keys() if name.startswith(start)}  # noqa: SIM118
     try:
         config = _config(named) | {"line_height": meta.height, "head_out_channels": meta.num_classes}
-        tensors = _renamed(named)
+        branches, ends = "token_mixer.rep_dw.", "num_batches_tracked"
+        tensors = {_new_name(name): named[name] for name in named if branches not in name and not name.endswith(ends)}
+        for mixer in {name.partition(branches)[0] for name in named if branches in name}:
+            new, (weight, bias) = _new_name(mixer), _add_up(named, mixer + branches)
+            tensors |= {f"{new}token_conv.weight": weight, f"{new}token_conv.bias": bias}
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise _other(file, f"no network of kraken 7.1 or 7.2 ({error!r})") from error
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -181,15 +185,6 @@ def _config(named: Tensors) -> dict[str, Any]:
     kernel = list(named["neck.local_conv.0.weight"].shape[2:])
     sizes = {"hidden_size": width, "mlp_ratio": hidden / width, "depth": depth, "conv_kernel_size": kernel}
     return {"model_type": "pp_ocrv6_small_rec", **sizes, "layer_norm_eps": 1e-5, "line_norm_eps": 1e-6, **line}
-
-
-def _renamed(named: Tensors) -> dict[str, NDArray[Any]]:
-    branches, ends = "token_mixer.rep_dw.", "num_batches_tracked"
-    tensors = {_new_name(name): named[name] for name in named if branches not in name and not name.endswith(ends)}
-    for mixer in {name.partition(branches)[0] for name in named if branches in name}:
-        start, (weight, bias) = _new_name(mixer), _add_up(named, mixer + branches)
-        tensors |= {f"{start}token_conv.weight": weight, f"{start}token_conv.bias": bias}
-    return tensors
 
 
 def _new_name(name: str) -> str:

@@ -136,7 +136,6 @@ class WebClient:
         raise AssertionError
 
     def _ask(self, url: str, limit: int, accept: str) -> tuple[bytes, str]:
-        """Return the answer and its type, after redirects."""
         headers = {"User-Agent": f"dsocr/{__version__}", "Accept": accept, "Accept-Encoding": "gzip, identity;q=0.5"}
         for _ in range(_REDIRECTS + 1):
             host = url.partition("://")[2].partition("/")[0]

@@ -158,10 +158,7 @@ def write_folder(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
 
 
 def remove_drafts(folder: Path, *, is_locked: bool = True) -> None:
-    """Remove the half-written files of killed processes from a folder.
-
-    If it is not locked, another process may be writing there, and drafts of the last hour stay.
-    """
+    """Remove half-written files of killed processes; if not locked, only those an hour old, as others may write."""
     for path in folder.glob(".*.tmp"):
         if _DRAFT.fullmatch(path.name) and (is_locked or time.time() - path.stat().st_mtime > _DRAFT_SECONDS):
             remove_path(path)
@@ -498,10 +495,7 @@ def keep_result(path: Path, identity: Mapping[str, Any], make: Callable[[], Any]
 
 @contextmanager
 def explain_disk_errors(folder: Path, *, where: Path | None = None) -> Iterator[None]:
-    """Turn errors of writing below `folder`, those of SQLite included, into a RunError; others pass through.
-
-    The error names the place `where`, or else the file if it is known.
-    """
+    """Turn errors of writing below `folder`, SQLite's too, into a RunError that names `where`, else a known file."""
     try:
         yield
     except sqlite3.OperationalError as error:

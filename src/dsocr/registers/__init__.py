@@ -33,7 +33,6 @@ from dsocr.registers.rulings import Floats, Frame, Rulings, find_rulings
 LETTERS = 0.3
 """Heights of a line from its baseline up to the middle of its letters."""
 
-
 FindTables = Callable[..., tuple[list[Line], list[Table]]]
 """`find_tables`, or a partial application of it."""
 

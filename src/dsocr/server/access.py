@@ -29,10 +29,7 @@ _MAX_ASPECT_RATIO = 200
 
 @dataclass(eq=False)
 class RequestError(Exception):
-    """A rejected request: HTTP status, a code for programs and a message for people.
-
-    `retry_after` is in seconds; None where the same request would fail again.
-    """
+    """A rejected request: HTTP status, code, message, and seconds to `retry_after`, None where it would fail again."""
 
     status: int
     code: str

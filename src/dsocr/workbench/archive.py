@@ -52,10 +52,7 @@ _SUFFIXES = IMAGE_SUFFIXES | PDF_SUFFIXES
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """An open source: its files are below `root`; `source` is that folder, or the one PDF in it to work on.
-
-    `skipped` are its unusable items, `detect` finds lines on its pages.
-    """
+    """An open source below `root`: the folder or the one PDF to work on, unusable items, and what finds lines."""
 
     root: Path
     source: Path
@@ -112,10 +109,7 @@ class Archive:
         )
 
     def cut(self, page: StoredPage, lines: list[StoredLine]) -> list[Image.Image | CropFailure]:
-        """Line images with the pixels that `prepare` would cut and training would use, or why there is none.
-
-        Raises DataError if the page image cannot be read.
-        """
+        """Line images as `prepare` cuts them, or why there is none. Raises DataError if the page cannot be read."""
         crops = crop_lines(self.source_image(page, lines), self.image_bytes(page))
         if isinstance(crops, CropFailure):
             raise DataError(crops.message, code="page-not-cut", where=page.name)

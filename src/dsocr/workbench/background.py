@@ -187,10 +187,7 @@ class BackgroundTraining:
     _starting: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> Path:
-        """Make a dataset of the corrections and start training on it; returns the run folder.
-
-        Raises DataError if there is nothing to train on, RunError if a run is being trained.
-        """
+        """Train on the corrections; returns the run folder. DataError if there are none, RunError if a run trains."""
         with self._starting:
             if self.is_running():
                 raise RunError("a run is already being trained", code="training-running", where=self.run)

@@ -79,10 +79,7 @@ class LineField(ui.element, component="line_field.js"):
         self.on("action", self._handle)
 
     def show(self, line: StoredLine, *, notified: bool = False, removed: bool = False) -> None:
-        """Show a line, keeping its draft.
-
-        With `notified` the user has seen its version and may overwrite it. A `removed` line is left without a draft.
-        """
+        """Show a line with its draft, none if `removed`; once `notified` of its version, the user may overwrite it."""
         self._line, self._is_removed = line, removed
         self._notified = line.version if notified else self._notified
         self._update_state()

@@ -182,10 +182,7 @@ def move_beside(store: CorrectionStore, number: int, target: int, *, after: bool
 
 
 def _move_region(store: CorrectionStore, region: StoredRegion, step: int, who: str) -> None:
-    """Move a region with its lines in the reading order, before the region or table that it follows or behind the next.
-
-    At either end of the page nothing changes.
-    """
+    """Move a region with its lines before the region or table that it follows, or behind the next, if there is one."""
     lines = store.lines(region.page)
     homes = {other.number: other.table or other.number for other in store.regions(region.page)}
     mine = [line for line in lines if line.region == region.number]
@@ -376,10 +373,7 @@ def _emptied(regions: Iterable[StoredRegion], lines: Sequence[StoredLine], moved
 
 
 def _places_in_cells(lines: Sequence[StoredLine], ranks: Mapping[int, int], newcomers: set[int]) -> Mapping[int, float]:
-    """New places in the reading order for lines that come into a cell: beside its lines, or behind the cell before.
-
-    `ranks` are the cells of lines, counted from 0.
-    """
+    """New places for lines that come into cells, by their `ranks`: beside a cell's lines, or behind the cell before."""
     order = [line for line in lines if line.number not in newcomers]
     coming = (line for line in lines if line.number in newcomers)
     for line in sorted(coming, key=lambda line: (ranks[line.number], line.place)):

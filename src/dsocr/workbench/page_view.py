@@ -142,10 +142,7 @@ class PageOverview(ui.element, component="page_overview.js"):
 def highlighted_html(
     text: str, characters: Sequence[float], unknown: Sequence[tuple[int, int]] = (), reason: str = ""
 ) -> str:
-    """A text as HTML with doubtful characters highlighted; their probability is the tooltip.
-
-    Words at the places `unknown` are underlined; `reason` is their tooltip.
-    """
+    """A text as HTML: doubtful characters with their probability, words at the places `unknown` with the `reason`."""
     starts, ends = {start for start, _ in unknown}, {end for _, end in unknown}
     known = characters if len(characters) == len(text) else [1.0] * len(text)  # somebody changed what the model read
     pieces = []

@@ -89,10 +89,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Quality of the readings and the next step: a text of the interface by name, with its values.
-
-    `can_learn` if learning from the accepted lines can begin now.
-    """
+    """Quality of the readings and next step: the name and values of a text; `can_learn` if learning can begin now."""
 
     name: str
     values: Mapping[str, object]

@@ -103,10 +103,7 @@ class CorrectionStore:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the store in a file that only the user can read, creating it if needed.
-
-        Raises DataError if it cannot be written, is damaged, or the file is something else.
-        """
+        """Open a store that only the user can read, a new one if need be. DataError if it cannot be used."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(_PRIVATE)
@@ -295,10 +292,7 @@ class CorrectionStore:
         return self.change("note", who, [line], [replace(line, note=note.strip())])[0]
 
     def replace_texts(self, texts: Sequence[tuple[StoredLine, str]], *, who: str) -> list[StoredLine]:
-        """Give lines other texts in one change, which one undo takes back; reviewed lines stay so.
-
-        Raises StaleError, and changes nothing, if one of them was changed meanwhile.
-        """
+        """Give lines other texts as one change; reviewed lines stay so. StaleError, changing none, if one changed."""
         lines = [line for line, _ in texts]
         new = [replace(line, text=text, state=line.state if line.is_reviewed else State.READ) for line, text in texts]
         return self.change("replaced", who, lines, new)
@@ -318,10 +312,7 @@ class CorrectionStore:
         text: str | None = None,
         next_text: str | None = None,
     ) -> StoredLine:
-        """Join a line and the next one of its page, each with the text that replaces its own.
-
-        `following` is that next line as the user saw it. Raises DataError if the line is the last.
-        """
+        """Join a line and the next, `following` as the user saw it, with new texts. DataError for the last line."""
         following = following or self.following(line)
         if following is None:
             raise DataError("the last line of a page cannot be joined with a next one", code="last-line")

@@ -388,10 +388,7 @@ class Window:
         return ()
 
     def _line_of(self, action: Action) -> StoredLine:
-        """The stored line, with the version that the user saw. Raises StaleError if it was removed.
-
-        A text that somebody typed may replace what only a model read meanwhile.
-        """
+        """The stored line, at the version the user saw unless only a model read it since. StaleError if it is gone."""
         line = self._store.line(action.line)
         if line is None:
             raise StaleError(None)
