@@ -18,10 +18,11 @@ from dsocr.inference.reader import LocalReader
 from dsocr.job import resolve
 from dsocr.models.adapters import WEIGHTS
 from dsocr.models.base_folder import find_base
+from dsocr.models.ctc import LineRecognizer
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.training.distributed import limit_threads
-from dsocr.training.readers import make_optimizer, make_trainable
+from dsocr.training.readers import fit_micro_batch, make_optimizer, make_trainable
 from dsocr.training.recipe import run_job
 from tests.raising import raises_code
 from tests.training.running import train
@@ -327,3 +328,15 @@ def test_a_run_computes_in_as_many_threads_as_it_began_with(
     former = config(*recorded) if recorded else None
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     assert limit_threads(config(given), former)[0].training.threads == decided
+
+
+@pytest.mark.parametrize(
+    ("training", "device", "size"),
+    [({}, "cpu", 2), ({"batch_size": 5, "micro_batch_size": 5}, "cpu", 5), ({}, "cuda", 8)],
+)
+def test_a_cpu_trains_line_recognisers_on_few_lines_at_once(
+    training: dict[str, int], device: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr.training.readers.choose_device", lambda: torch.device(device))
+    config = load_config({"dataset": "d", "output": "o", "training": training})
+    assert fit_micro_batch(config, LineRecognizer()).training.micro_batch_size == size

@@ -24,7 +24,7 @@ from dsocr.training.distributed import limit_threads
 from dsocr.training.lifecycle import explain_out_of_memory, preserved_process
 from dsocr.training.preflight import check_data, check_setup, errors, forward_backward
 from dsocr.training.preview import text_limit, within_budget
-from dsocr.training.readers import make_optimizer, set_up
+from dsocr.training.readers import fit_micro_batch, make_optimizer, set_up
 from dsocr.training.samples import TIMES_LONGER, Setup, measure_lengths
 
 _MIN_SECONDS, _MAX_STEPS = 1.0, 5
@@ -107,8 +107,9 @@ def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallba
     """
     checks: list[Check] = []
     plan: Plan | None = None
-    config, base = job.config, job.base
+    base = job.base
     assert base is not None, "a detector makes no dry run"
+    config = fit_micro_batch(job.config, base.family)
     try:
         processor = base.processor(config.input.resolution, config.input.prompt)
         checks.append(Check("base", "ok", f"{config.base} at resolution {processor.resolution_name}"))

@@ -35,7 +35,7 @@ from dsocr.training.checkpoint import (
 from dsocr.training.detector import DetectorLearner
 from dsocr.training.distributed import Distributed, connect, limit_threads
 from dsocr.training.lifecycle import RunLock, clear_run, explain_out_of_memory, preserved_process, start_run
-from dsocr.training.readers import ReaderLearner
+from dsocr.training.readers import ReaderLearner, fit_micro_batch
 from dsocr.training.samples import OwnReadings
 from dsocr.training.trainer import Callback, Trainer, require_callbacks
 from dsocr.training.validation import PeriodicValidation
@@ -64,6 +64,8 @@ def run_job(
     """
     require_callbacks(callbacks)
     started, run = time.monotonic(), job.run
+    if job.base is not None:
+        job = replace(job, config=fit_micro_batch(job.config, job.base.family))
     with (
         preserved_process(),
         connect() as dist,
