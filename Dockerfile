@@ -16,7 +16,7 @@ COPY constraints.txt /dist/
 RUN python -m pip install --index-url "https://download.pytorch.org/whl/${TORCH}" torch==2.13.0
 RUN --mount=type=bind,from=build,source=/dist,target=/wheels \
     set -- /wheels/*.whl && \
-    python -m pip install --constraint /dist/constraints.txt "dsocr-hw[documents,heic,server,workbench] @ file://$1"
+    python -m pip install --constraint /dist/constraints.txt "dsocr-hw[documents,heic,server,train,workbench] @ file://$1"
 RUN useradd --uid 1000 --create-home reader
 USER 1000
 WORKDIR /data

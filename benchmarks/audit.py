@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.config import load_run_config
@@ -226,7 +225,7 @@ class Line(NamedTuple):
     """A line as a fold's model sees it: logits (T, classes) and their classes, image size, reading, fold."""
 
     sample: Sample
-    logits: torch.Tensor
+    logits: np.ndarray
     classes: dict[str, int]
     size: tuple[int, int]
     read: str
@@ -276,7 +275,7 @@ def read_lines(work: Path) -> list[Line]:
         processor, loaded = load_steps(run, samples, "logits.npz", read=True)
         score = processor.language_model.score if processor.language_model else None
         for place, one in enumerate(samples):
-            logits = torch.from_numpy(loaded[f"line-{place}"]).float()
+            logits = loaded[f"line-{place}"].astype(np.float32)
             size = tuple(loaded["sizes"][place].tolist())
             texts = str(loaded["read"][place]), str(loaded["plain"][place])
             lines.append(Line(one, logits, dict(processor.classes), size, *texts, score))
@@ -310,15 +309,15 @@ def length_ratios(lines: Sequence[Line], samples: Sequence[Sample]) -> np.ndarra
     return off
 
 
-def seen_lines(work: Path) -> dict[str, tuple[torch.Tensor, dict[str, int]]]:
+def seen_lines(work: Path) -> dict[str, tuple[np.ndarray, dict[str, int]]]:
     """Return each line's logits and classes by id, under the model of the next fold, which was trained on it."""
-    found: dict[str, tuple[torch.Tensor, dict[str, int]]] = {}
+    found: dict[str, tuple[np.ndarray, dict[str, int]]] = {}
     folds = folds_of(work)
     for number, (own, samples) in enumerate(folds):
         run = folds[(number + 1) % len(folds)][0]
         processor, loaded = load_steps(run, samples, f"logits-of-{own.path.name}.npz", read=False)
         for place, sample in enumerate(samples):
-            found[sample.id] = torch.from_numpy(loaded[f"line-{place}"]).float(), dict(processor.classes)
+            found[sample.id] = loaded[f"line-{place}"].astype(np.float32), dict(processor.classes)
     return found
 
 

@@ -22,15 +22,8 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from transformers import logging
 
-from dsocr.models.adapters import (
-    WEIGHTS,
-    adapter_files,
-    adapter_tensors,
-    attach_adapter,
-    layers_without_gradient,
-    load_adapter,
-)
-from dsocr.models.base_folder import tensor_shapes, tensor_types
+from dsocr.models.adapters import adapter_files, adapter_tensors, attach_adapter, layers_without_gradient, load_adapter
+from dsocr.models.base_folder import WEIGHTS, tensor_shapes, tensor_types
 from dsocr.models.deepseek_ocr import DeepseekProcessor, find_prompt
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base

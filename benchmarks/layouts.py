@@ -25,7 +25,7 @@ from dsocr.formats.page import parse_page
 from dsocr.formats.xml import parse_xml_bytes
 from dsocr.images import MAX_PAGE_PIXELS, open_image
 from dsocr.layout.lines import find_outlines
-from dsocr.layout.text_detector import detect_text, keep_detector, load_detector
+from dsocr.layout.text_detector import detect_text, keep_detector
 from dsocr.runs import SHIPPED_DETECTOR, RunFolder
 from runner import Table, bootstrap, make_parser, parse, record
 
@@ -41,9 +41,7 @@ def choose_system(system: str) -> Callable[[Path, Path], list[Outline]]:
     if system != "detector" and not RunFolder(Path(system)).config.is_file():
         return lambda file, image: read_outlines(Path(system) / file.name)[1]
     is_shipped = system == "detector"
-    network = (
-        keep_detector(SHIPPED_DETECTOR) if is_shipped else load_detector(RunFolder.to_find_lines_with(Path(system)))
-    )
+    network = keep_detector(SHIPPED_DETECTOR if is_shipped else RunFolder.to_find_lines_with(Path(system)))
 
     def find(file: Path, image: Path) -> list[Outline]:
         opened = open_image(image, max_pixels=MAX_PAGE_PIXELS)

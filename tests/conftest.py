@@ -122,6 +122,18 @@ def rendered_plots() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_graphs() -> Iterator[None]:
+    """Finish trainings without a graph, whose export takes ten seconds; test_graph.py and a slow test write them."""
+    from dsocr.layout.detector_network import LineDetector
+    from dsocr.models.ctc import LineRecognizer
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (LineRecognizer, LineDetector):
+            patch.setattr(kind, "graph_files", lambda kind, files: [])
+        yield
+
+
 @pytest.fixture(scope="session")
 def _pages_detected_once() -> Iterator[None]:
     """Look for text with the shipped detector once on a page, which takes a second on a busy machine."""

@@ -70,3 +70,9 @@ def test_an_svg_escapes_names_is_repeatable_and_fetches_nothing() -> None:
     assert "<b>" not in drawn
     assert "http" not in drawn
     assert "var(--bar" in drawn
+
+
+def test_a_plot_without_matplotlib_is_a_sentence_with_its_title(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsocr.html.find_spec", lambda name: None)
+    drawn = Plot("<b>", lambda axes: None).svg()
+    assert drawn == "<p>&lt;b&gt; needs matplotlib: pip install &quot;dsocr-hw[train]&quot;</p>"

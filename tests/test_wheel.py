@@ -58,7 +58,7 @@ def test_the_wheel_trains_and_transcribes_where_no_checkout_is(wheel: Path, tmp_
     venv.create(tmp_path / "env", with_pip=True)
     scripts = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin")
     pip = [scripts / "python", "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
-    run(*pip, "--constraint", ROOT / "constraints.txt", wheel, where=tmp_path)
+    run(*pip, "--constraint", ROOT / "constraints.txt", f"{wheel}[train]", where=tmp_path)
     place = tmp_path / "elsewhere"
     place.mkdir()
     run(scripts / "dsocr", "doctor", where=place)

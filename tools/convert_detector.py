@@ -16,7 +16,7 @@ from transformers.models.pp_ocrv6_small_det.configuration_pp_ocrv6_small_det imp
 
 from convert_recogniser import read_onnx
 from dsocr.errors import ModelError
-from dsocr.layout.text_detector import Detector
+from dsocr.layout.detector_network import Detector
 
 
 def create_detector() -> Detector:

@@ -23,7 +23,7 @@ from safetensors.torch import save
 
 import dsocr
 from dsocr.io.files import safe_stem
-from dsocr.layout.text_detector import load_detector
+from dsocr.layout.detector_network import load_detector
 from dsocr.models.base_folder import SINGLE
 from dsocr.runs import RunFolder
 

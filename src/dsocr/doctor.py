@@ -6,11 +6,13 @@ import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from dsocr import __version__
 from dsocr.console import format_bytes
+from dsocr.errors import TRAIN
 
 DISTRIBUTION = "dsocr-hw"
 GET_TORCH = "https://pytorch.org/get-started/locally/"
@@ -49,8 +51,11 @@ def examine() -> list[Fact]:
 
 
 def packages() -> list[Fact]:
-    """Check dsocr, Python and every required package against the ranges in the package's metadata."""
-    from packaging.requirements import Requirement  # which transformers needs too
+    """Check dsocr, Python and every required package against the ranges in the package's metadata.
+
+    Those of the extra `train` are required where torch is.
+    """
+    from packaging.requirements import Requirement  # which onnxruntime needs too
 
     try:
         about = metadata.metadata(DISTRIBUTION)
@@ -66,7 +71,7 @@ def packages() -> list[Fact]:
     running = ".".join(map(str, sys.version_info[:3]))
     for text in [f"python{about['Requires-Python']}", *(metadata.requires(DISTRIBUTION) or [])]:
         requirement, version = Requirement(text), ""
-        if requirement.marker:  # of an extra
+        if requirement.marker and not (_trains() and requirement.marker.evaluate({"extra": TRAIN})):
             continue
         name = requirement.name
         with suppress(metadata.PackageNotFoundError, KeyError):  # KeyError: a folder that pip left
@@ -91,6 +96,9 @@ def processor() -> list[Fact]:
 
 def accelerators() -> list[Fact]:
     """Report each accelerator that torch can use, or why there is none, and the format of `precision: auto`."""
+    if not _trains():
+        hint = f'pip install "{DISTRIBUTION}[{TRAIN}]"'
+        return [Fact("torch", "ok", "not installed: reads, compares and corrects, does not train", hint)]
     import torch
 
     from dsocr.models.loading import choose_device, choose_dtype
@@ -138,16 +146,24 @@ def disk() -> list[Fact]:
 
 
 def bases() -> list[Fact]:
-    """Load the bases that ship with the package, which checks their files, torch and transformers together."""
+    """Load the bases that ship with the package, which checks their files and what computes them together."""
     from dsocr.io.hub import find_cached_model
     from dsocr.io.kraken import KRAKENS_BASE, KRAKENS_FILES
     from dsocr.models import base_folder
-    from dsocr.models.loading import load_base
+    from dsocr.models.loading import load_base, open_graph
+    from dsocr.runs import SHIPPED_BASES
 
+    if not _trains():
+        open_graph(SHIPPED_BASES / "small")
+        return [Fact("small", "ok", "opens in ONNX Runtime", required=True)]
     families = {name: load_base(name).family.name for name in base_folder.embedded_bases()}
     facts = [Fact(name, "ok", f"loads, family {family}", required=True) for name, family in families.items()]
     is_here = find_cached_model(KRAKENS_BASE, None) is not None
     return [*facts, Fact("kraken", "ok", f"{KRAKENS_BASE} is here" if is_here else f"not downloaded; {KRAKENS_FILES}")]
+
+
+def _trains() -> bool:
+    return find_spec("torch") is not None
 
 
 def _first_line(error: Exception) -> str:

@@ -21,6 +21,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Self
@@ -169,10 +170,20 @@ class RunError(DsocrError):
     """A run folder is missing, incomplete or in use."""
 
 
+TRAIN = "train"
+"""The extra whose packages train."""
+
+
 def not_installed(use: str, package: str | None, extra: str) -> RunError:
     """Return the error for a use whose package only an extra of this one installs."""
     hint = f'pip install "dsocr-hw[{extra}]"'
     return RunError(f"{use} needs {package}, which is not installed", code="package-missing", hint=hint)
+
+
+def require_package(use: str, package: str = "torch", extra: str = TRAIN) -> None:
+    """Raise RunError unless a package is installed that an extra brings."""
+    if find_spec(package) is None:
+        raise not_installed(use, package, extra)
 
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

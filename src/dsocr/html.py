@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,9 @@ class Plot:
     size: tuple[float, float] = (5.0, 2.3)
 
     def svg(self) -> Markup:
-        """Draw it as SVG for a page, whose style has its colours in light and dark."""
+        """Draw it as SVG for a page, whose style has its colours in light and dark; without matplotlib, say so."""
+        if find_spec("matplotlib") is None:
+            return Markup("<p>{} needs matplotlib: pip install &quot;dsocr-hw[train]&quot;</p>").format(self.title)
         head, _, content = self._draw().decode("utf-8").partition("<svg")[2].partition(">")
         box = head[head.index("viewBox=") :].split('"')[1]
         content = re.sub("#[0-9a-f]{6}", lambda match: _VARIABLES.get(match[0], match[0]), content)

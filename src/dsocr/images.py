@@ -18,15 +18,14 @@ from functools import lru_cache
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from PIL import Image, ImageDraw, UnidentifiedImageError
 
 from dsocr.document import Box, Line, Outline, PackedImage, Page, SkipReason, Split
 from dsocr.errors import DataError
+from dsocr.io import arrow
 from dsocr.io.budget import Budget
 from dsocr.outlines import fill_polygon, has_only_baseline, is_backward, quarter_turns, turn_baselines
 
@@ -371,7 +370,7 @@ def packed_images(dataset: Path, split: Split) -> dict[str, PackedImage]:
     packed: dict[str, PackedImage] = {}
     for file in shard_files(dataset, split):
         try:
-            with pq.ParquetFile(file) as content:
+            with arrow.parquet.ParquetFile(file) as content:
                 paths = _image_field(content.read(columns=["image.path"]), "path")
         except _PARQUET_ERRORS as error:
             raise DataError(f"the Parquet file cannot be read: {error}", code="shard-unreadable", where=file) from error
@@ -394,9 +393,9 @@ def read_packed(image: PackedImage) -> bytes:
 
 
 @lru_cache(maxsize=_OPEN_FILES)
-def _open_shard(path: Path, changed: int, size: int) -> tuple[pq.ParquetFile, tuple[int, ...]]:
+def _open_shard(path: Path, changed: int, size: int) -> tuple[Any, tuple[int, ...]]:
     """The file and the first row of each group. `changed` and `size` keep a rewritten file from being mistaken."""
-    file = pq.ParquetFile(path)
+    file = arrow.parquet.ParquetFile(path)
     groups = map(file.metadata.row_group, range(file.num_row_groups))
     Budget(size=1 << 50).unpack(path, packed=size, unpacked=sum(group.total_byte_size for group in groups))
     rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
@@ -404,11 +403,11 @@ def _open_shard(path: Path, changed: int, size: int) -> tuple[pq.ParquetFile, tu
 
 
 @lru_cache(maxsize=_CACHED_GROUPS)
-def _read_group(file: pq.ParquetFile, group: int) -> pa.Array:
+def _read_group(file: Any, group: int) -> Any:
     return _image_field(file.read_row_group(group, columns=["image.bytes"]), "bytes")
 
 
-def _image_field(table: pa.Table, name: str) -> pa.Array:
+def _image_field(table: Any, name: str) -> Any:
     return table.column("image").combine_chunks().field(name)
 
 

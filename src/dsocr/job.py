@@ -17,7 +17,7 @@ from dsocr.data.dataset import Dataset, image_hash, training_images, training_sa
 from dsocr.data.layouts import require_layouts
 from dsocr.data.sources import require_source
 from dsocr.document import Split
-from dsocr.errors import ConfigError, DataError, DsocrError, RunError, command, option, setting
+from dsocr.errors import ConfigError, DataError, DsocrError, RunError, command, option, require_package, setting
 from dsocr.io.work import all_files, hash_file, require_free_output
 from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
 from dsocr.models.ctc import LineRecognizer, require_script
@@ -188,6 +188,7 @@ def resolve(
     Raises ConfigError for settings that do not fit, DataError if the dataset or the scans cannot be used, ModelError if
     there is no such base, and RunError if the run to resume has other settings.
     """
+    require_package("training")
     run = RunFolder(config.output)
     recorded = load_run_config(run.config) if run.config.is_file() and not overwrite else None
     resumes = recorded is not None and run.has_begun

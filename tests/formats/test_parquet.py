@@ -150,7 +150,7 @@ def test_a_full_disk_is_not_a_damaged_file(tmp_path: Path, monkeypatch: pytest.M
         def close(self) -> None:
             raise pa.ArrowInvalid("Operation on closed file")
 
-    monkeypatch.setattr("dsocr.formats.parquet.pq.ParquetWriter", FullDisk)
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter", FullDisk)
     monkeypatch.setattr("dsocr.formats.parquet.GROUP_BYTES", 1)
     write(tmp_path / "source" / "a.txt", "да")
     picture(tmp_path / "source" / "a.png")

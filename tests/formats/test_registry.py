@@ -147,7 +147,7 @@ def test_conflicting_output_formats_are_an_error(out: str, names: list[str], cod
     ],
 )
 def test_a_missing_extra_is_named(package: str, use: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsocr.formats.format.find_spec", lambda name: None if name == package else object())
+    monkeypatch.setattr("dsocr.errors.find_spec", lambda name: None if name == package else object())
     with raises_code("package-missing") as error:
         use(tmp_path)
     assert package in error.value.message

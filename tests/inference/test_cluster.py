@@ -19,7 +19,7 @@ from PIL import Image
 
 from dsocr.errors import RunError
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.engines import Actor, Attempts, RemoteEngine, choose_engine, plan_actors, rows_of
+from dsocr.inference.engines import TORCH, Actor, Attempts, RemoteEngine, choose_engine, plan_actors, rows_of
 from dsocr.inference.inputs import InputPage, PagePreparer, find_pages
 from dsocr.inference.pages import ImageReader, Rows, read_locally
 from dsocr.inference.transcribe import TranscribeReport
@@ -145,6 +145,7 @@ def test_engines_that_cannot_be(engine: str, code: str, monkeypatch: pytest.Monk
         choose_engine(engine, "mine")
     assert choose_engine("http://here/v1", "mine") == RemoteEngine("http://here/v1", "mine")
     assert choose_engine(None, "mine") is None
+    assert choose_engine("torch", "mine") == TORCH
 
 
 @pytest.mark.parametrize(

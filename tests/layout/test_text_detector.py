@@ -12,7 +12,8 @@ from torch import nn
 from transformers import PPOCRV6SmallDetForObjectDetection
 
 from convert_detector import convert_detector, create_detector
-from dsocr.layout.text_detector import detect_text, load_detector
+from dsocr.layout.detector_network import detect_with, load_detector
+from dsocr.layout.text_detector import detect_text
 from tests.models.test_ctc_network import onnx_model, tensor_proto
 from tests.raising import raises_code
 
@@ -77,11 +78,11 @@ def converted(tmp_path_factory: pytest.TempPathFactory, network: Any) -> Path:
 def test_converted_detector_is_what_transformers_loads(converted: Path, network: Any) -> None:
     page = Image.new("RGB", (100, 140), "white")
     ImageDraw.Draw(page).text((10, 60), "one line of text", fill=(90, 0, 0))
-    expected = detect_text(page, network, 320)
+    expected = detect_text(page, detect_with(network), 320)
     assert expected.shape == (320, 224)
     native = PPOCRV6SmallDetForObjectDetection.from_pretrained(converted).eval()
     for loaded in (load_detector(converted), native):
-        torch.testing.assert_close(*map(torch.tensor, (detect_text(page, loaded, 320), expected)))
+        torch.testing.assert_close(*map(torch.tensor, (detect_text(page, detect_with(loaded), 320), expected)))
 
 
 def test_another_onnx_file(tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from dsocr.models.adapters import (
-    CONFIG,
-    WEIGHTS,
     Variant,
     adapter_tensors,
     attach_adapter,
@@ -25,6 +23,7 @@ from dsocr.models.adapters import (
     scaled_config,
     vision_parameters,
 )
+from dsocr.models.base_folder import CONFIG, WEIGHTS
 from dsocr.models.export import merge
 from dsocr.models.loading import load_base
 from dsocr.models.token_batches import collate

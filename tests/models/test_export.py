@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dsocr.models.adapters import WEIGHTS, load_adapter
-from dsocr.models.base_folder import INDEX, SINGLE, find_base, tensor_shapes, tensor_types, weight_files
+from dsocr.models.adapters import load_adapter
+from dsocr.models.base_folder import INDEX, SINGLE, WEIGHTS, find_base, tensor_shapes, tensor_types, weight_files
 from dsocr.models.export import export_merged, write_shards
 from dsocr.models.loading import Base, load_base
 from dsocr.runs import ReadingSettings, RunFolder

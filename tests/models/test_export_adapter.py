@@ -12,7 +12,8 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
-from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_tensors, load_adapter, target_modules_of, variant_of
+from dsocr.models.adapters import adapter_tensors, load_adapter, target_modules_of, variant_of
+from dsocr.models.base_folder import CONFIG, WEIGHTS
 from dsocr.models.export import config_for_vllm, export_adapter, export_merged
 from dsocr.models.loading import load_base
 from dsocr.runs import CALIBRATION, ReadingSettings

@@ -22,8 +22,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
-from dsocr.models.adapters import WEIGHTS
-from dsocr.models.base_folder import find_base
+from dsocr.models.base_folder import WEIGHTS, find_base
 from dsocr.models.export import export_merged
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base, recognize

@@ -22,7 +22,7 @@ from dsocr.inference.alignment import AlignedLine
 from dsocr.inference.reader import LocalReader
 from dsocr.io import work
 from dsocr.job import Job
-from dsocr.models.adapters import WEIGHTS
+from dsocr.models.base_folder import WEIGHTS
 from dsocr.runs import RunFolder
 from dsocr.training import align as module
 from dsocr.training import many_runs

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from dsocr.config import RunConfig
 from dsocr.job import fit_to_world_size
-from dsocr.models.adapters import WEIGHTS
+from dsocr.models.base_folder import WEIGHTS
 from dsocr.runs import RunFolder
 from dsocr.training.checkpoint import checkpoint_path, step_of
 from dsocr.training.distributed import Distributed, connect

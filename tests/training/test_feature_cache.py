@@ -14,7 +14,7 @@ from dsocr.config import RunConfig
 from dsocr.console import reporting_to
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
-from dsocr.models.adapters import WEIGHTS
+from dsocr.models.base_folder import WEIGHTS
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.models.token_batches import collate, decode, drop_ignored_positions, normalize_pixels

@@ -14,8 +14,9 @@ from dsocr.data.prepare import prepare
 from dsocr.document import Outline
 from dsocr.evaluation.layout_scores import LineCounts, count_lines, match_lines
 from dsocr.layout import choose_segmenter, identify_segmenter
+from dsocr.layout.detector_network import load_detector
 from dsocr.layout.lines import draw_lines, find_outlines
-from dsocr.layout.text_detector import keep_detector, load_detector
+from dsocr.layout.text_detector import keep_detector
 from dsocr.runs import SHIPPED_DETECTOR, RunFolder, read_history
 from dsocr.training.detector import detection_loss
 from dsocr.workbench.archive import detect_outlines, import_pages, open_archive
@@ -221,7 +222,8 @@ def test_a_detector_that_was_trained_again_into_its_folder_is_loaded_again(train
     shutil.rmtree(run / "model")
     shutil.copytree(SHIPPED_DETECTOR, run / "model")
     after = keep_detector(run / "model")
-    assert any(not torch.equal(old, new) for old, new in zip(before.parameters(), after.parameters(), strict=True))
+    page = np.random.default_rng(0).uniform(-1, 1, (3, 64, 64)).astype(np.float32)
+    assert (before(page) != after(page)).any()
 
 
 def test_the_shipped_weights_are_a_blend_in_half_precision(trained: Path, tmp_path: Path) -> None:

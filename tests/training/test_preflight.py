@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
-from dsocr.models.adapters import WEIGHTS
+from dsocr.models.base_folder import WEIGHTS
 from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.family import IGNORED, Check
 from dsocr.models.generation import Generation

@@ -21,7 +21,7 @@ from dsocr.config import RunConfig, TrainingSection, load_run_config
 from dsocr.console import reporting_to
 from dsocr.errors import Interrupted
 from dsocr.io.work import MANIFEST, find_damage, write_folder
-from dsocr.models.adapters import WEIGHTS
+from dsocr.models.base_folder import WEIGHTS
 from dsocr.runs import RunFolder
 from dsocr.training.checkpoint import best_path, checkpoint_path, latest_checkpoint, step_of
 from dsocr.training.validation import ValidationResult, Validator

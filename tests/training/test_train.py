@@ -16,8 +16,7 @@ from dsocr.config import RunConfig, load_config
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.reader import LocalReader
 from dsocr.job import resolve
-from dsocr.models.adapters import WEIGHTS
-from dsocr.models.base_folder import find_base
+from dsocr.models.base_folder import WEIGHTS, find_base
 from dsocr.models.ctc import LineRecognizer
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder

@@ -16,8 +16,8 @@ from dsocr.evaluation.evaluate import describe_known_lines
 from dsocr.inference.reader import LocalReader
 from dsocr.io.work import write_manifest
 from dsocr.job import list_ancestors, resolve
-from dsocr.models.adapters import WEIGHTS, adapter_tensors
-from dsocr.models.base_folder import embedded_bases
+from dsocr.models.adapters import adapter_tensors
+from dsocr.models.base_folder import WEIGHTS, embedded_bases
 from dsocr.models.export import export_merged
 from dsocr.runs import READING, RunFolder, read_history
 from dsocr.training.samples import Setup

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +32,17 @@ from cyclopts import (
 import dsocr
 from dsocr.cli.commands import AGAIN, COMMANDS, GROUPS, Command
 from dsocr.console import Printer, make_output_utf8, reporting_to
-from dsocr.errors import DISK_FULL, ConfigError, DsocrError, FilesWarning, Interrupted, disk_full, option
+from dsocr.errors import (
+    DISK_FULL,
+    TRAIN,
+    ConfigError,
+    DsocrError,
+    FilesWarning,
+    Interrupted,
+    disk_full,
+    not_installed,
+    option,
+)
 
 IN_PYTHON_ONLY = frozenset({"progress", "callbacks"})
 """Parameters that a command line cannot give."""
@@ -237,6 +248,10 @@ def invoke(words: list[str]) -> int:
         if error.errno not in DISK_FULL:
             raise
         raise disk_full(error.filename) from error
+    except ModuleNotFoundError as error:
+        if find_spec("torch"):
+            raise
+        raise not_installed("this command", error.name, TRAIN) from error
     return code or 0
 
 

@@ -24,13 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import TypeAdapter
 from rapidfuzz.distance import Levenshtein
-from scipy import special
 
 from dsocr.data.check.text_checks import TO_CYRILLIC, TO_LATIN, find_look_alikes
 from dsocr.data.splits import page_key
 from dsocr.document import Sample
 from dsocr.evaluation.result_pages import differences
-from dsocr.evaluation.statistics import Floats, fit_logistic
+from dsocr.evaluation.statistics import Floats, beta_quantile, fit_logistic
 from dsocr.formats.tables import read_spreadsheet, spreadsheet
 from dsocr.html import Thumbnails, counted, render
 from dsocr.io.work import write_file
@@ -398,8 +397,8 @@ class WrongTexts:
         if self.drawn == rest:
             return (self.first_wrong + self.drawn_wrong,) * 2
         wrong, right = self.drawn_wrong, self.drawn - self.drawn_wrong
-        low = float(special.betaincinv(wrong, right + 1, 0.025)) if wrong else 0.0
-        high = float(special.betaincinv(wrong + 1, right, 0.975)) if right else 1.0
+        low = beta_quantile(wrong, right + 1, 0.025) if wrong else 0.0
+        high = beta_quantile(wrong + 1, right, 0.975) if right else 1.0
         return self.first_wrong + max(wrong, math.floor(low * rest)), self.first_wrong + math.ceil(high * rest)
 
     def __str__(self) -> str:

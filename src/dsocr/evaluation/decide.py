@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from dsocr.document import Sample
 from dsocr.errors import setting
@@ -167,7 +167,7 @@ def _signed_ranks(values: Floats) -> tuple[float, float]:
     total, signed = int(ranks.sum()), int(ranks @ np.sign(values))
     lower = (total - abs(signed)) // 2
     if len(ranks) > _MAX_EXACT_RANKS:
-        return signed, min(1.0, 2 * float(special.ndtr((2 * lower + 2 - total) / math.sqrt(float(ranks @ ranks)))))
+        return signed, min(1.0, 2 * NormalDist().cdf((2 * lower + 2 - total) / math.sqrt(float(ranks @ ranks))))
     ways = np.zeros(total + 1)
     ways[0] = 1
     for rank in ranks.tolist():

@@ -256,7 +256,7 @@ def describe_known_lines(
 
 
 def _settings(run: RunFolder, reader: "LocalReader", dataset: Dataset) -> dict[str, object]:
-    from dsocr.models.adapters import weights_file
+    from dsocr.models.base_folder import weights_file
 
     settings = ReadingSettings.load(run.adapter)
     return {

@@ -225,7 +225,7 @@ def evaluate_layout(
     if config is None and dataset is None:
         hint = f"give {option('dataset', 'FOLDER')}"
         raise ConfigError("the shipped detector has no dataset of its own", code="dataset-missing", hint=hint)
-    from dsocr.layout.text_detector import keep_detector, load_detector
+    from dsocr.layout.text_detector import keep_detector, open_detector
 
     opened = (
         Dataset.open(config.dataset, fold=config.fold) if dataset is None and config else Dataset.open(str(dataset))
@@ -234,7 +234,7 @@ def evaluate_layout(
     samples = require_samples(opened, Split(split), limit)
     with progress_bar(progress, "finding lines", "pages") as done:
         compared = keep_detector(SHIPPED_DETECTOR) if base and config is not None else None
-        pages = score_layouts(samples, load_detector(folder), compared, done)
+        pages = score_layouts(samples, open_detector(folder), compared, done)
     scores = LayoutScores(fspath(run), opened.folder.as_posix(), split, pages)
     if config is None:
         return scores

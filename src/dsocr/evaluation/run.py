@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr.config import RunConfig, load_run_config
 from dsocr.console import shows_progress
-from dsocr.errors import ConfigError, option
+from dsocr.errors import ConfigError, option, require_package
 from dsocr.evaluation.evaluate import evaluate
 from dsocr.evaluation.layout_scores import evaluate_layout
 from dsocr.evaluation.report import report as write_report
@@ -56,7 +56,9 @@ def export(
     require_free_export(target, folder.adapter, overwrite=overwrite)
     if form == "merged":
         require_readable_adapter(folder.adapter)
-    from dsocr.models.adapters import is_whole_network
+    from dsocr.models.base_folder import is_whole_network
+
+    require_package("exporting")
     from dsocr.models.export import export_adapter, export_merged
 
     form = form or ("merged" if is_whole_network(folder.adapter) else "peft")

@@ -19,12 +19,12 @@ how much more the folds differ than their writers explain is added to the varian
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from statistics import NormalDist
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
 
 from dsocr.html import counted
 
@@ -214,7 +214,23 @@ def skew_shift(skew: float, count: float) -> float:
 
 def student_quantile(freedom: float) -> float:
     """Return the two-sided quantile of Student's t distribution; fractional degrees of freedom count as at least 1."""
-    return float(special.stdtrit(max(freedom, 1.0), (1 + LEVEL) / 2))
+    if math.isinf(freedom):
+        return NormalDist().inv_cdf((1 + LEVEL) / 2)
+    freedom = max(freedom, 1.0)
+    return math.sqrt(freedom * (1 / beta_quantile(freedom / 2, 0.5, 1 - LEVEL) - 1))
+
+
+@lru_cache
+def beta_quantile(first: float, second: float, share: float) -> float:
+    """Return the quantile of the beta distribution with these parameters, of at least 0.5, to 1e-6.
+
+    Its density is summed over the angle whose squared sine is the quantile, where it has no poles.
+    """
+    angles = np.linspace(0, math.pi / 2, 20_001)
+    middles = (angles[1:] + angles[:-1]) / 2
+    density = (2 * first - 1) * np.log(np.sin(middles)) + (2 * second - 1) * np.log(np.cos(middles))
+    mass = np.cumsum(np.exp(density - density.max()))
+    return math.sin(float(np.interp(share * mass[-1], mass, angles[1:]))) ** 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +278,9 @@ def fit_logistic(
     def loss(coefficients: Floats) -> tuple[float, Floats]:
         odds, distance = inputs @ coefficients, coefficients - prior
         value = (weight * (np.logaddexp(0, odds) - shares * odds)).sum() + (precision * distance**2).sum() / 2
-        return float(value), inputs.T @ (weight * (special.expit(odds) - shares)) + precision * distance
+        return float(value), inputs.T @ (weight * (1 / (1 + np.exp(-odds)) - shares)) + precision * distance
+
+    from scipy import optimize
 
     # The loss is convex; Newton's steps, however short, went astray where confidences hardly predict accuracy.
     fitted = optimize.minimize(loss, prior, jac=True, method="L-BFGS-B", bounds=bounds, tol=1e-12)

@@ -7,13 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from dsocr.document import Item, Line, Page, Point, ProcessingStep, Skipped, SkipReason, Split, Unit
-from dsocr.errors import DataError, not_installed
+from dsocr.errors import DataError, require_package
 from dsocr.images import (
     IMAGE_SUFFIXES,
     LineFile,
@@ -61,8 +60,7 @@ WritePage = Callable[[Page, str], Written]
 def require_packages(use: str, names: Iterable[str]) -> None:
     """Raise RunError unless these packages of the extra `documents` are installed."""
     for name in names:
-        if find_spec(name) is None:
-            raise not_installed(use, name, "documents")
+        require_package(use, name, "documents")
 
 
 def unsupported(*_: object) -> NoReturn:

@@ -12,16 +12,13 @@ from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from dsocr.document import Item, Line, Page, format_points
 from dsocr.errors import DataError
 from dsocr.formats.boxes import parse_shape
 from dsocr.formats.format import Columns, Format, SourceFile, WritePage, Written, cut_lines, read_files, source_files
 from dsocr.formats.registers import write_parquet
 from dsocr.formats.tables import guess_roles, require_roles, row_details
+from dsocr.io import arrow
 from dsocr.io.budget import MB, Budget
 from dsocr.io.files import UniqueStems, parse_split, relative, rename
 
@@ -45,15 +42,13 @@ SHARD_BYTES = 300_000_000
 GROUP_BYTES = 1_000_000
 """A row group is read at once for a single image, so it is small."""
 
-_TYPES = {"bbox": pa.list_(pa.int32()), "fold": pa.int32()}
 
-
-def _open(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+def _open(path: Path, dictionaries: Sequence[str] = ()) -> Any:
     """Open a file to be read page by page: a row group may hold every image of a dataset.
 
     The columns `dictionaries` are not expanded where they are stored as places in a dictionary.
     """
-    file = pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(dictionaries))
+    file = arrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(dictionaries))
     groups = map(file.metadata.row_group, range(file.num_row_groups))
     budget = Budget(size=1 << 50, elements=_MAX_ROWS)
     budget.take(path, elements=file.metadata.num_rows)
@@ -66,7 +61,7 @@ def _reading(path: Path) -> Iterator[None]:
     """Raise DataError if the file is damaged."""
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (arrow.ArrowException, OSError, ValueError) as error:
         raise DataError(f"the Parquet file cannot be read: {error}", code="parquet-unreadable", where=path) from error
 
 
@@ -84,7 +79,7 @@ class ImageColumn:
         self._group = -1
         self._first = 0
         self._values: Any = ()
-        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._batches: Iterator[Any] = iter(())
 
     def read(self, row: int) -> bytes:
         """Return the bytes of the image in a row; rows count from 0."""
@@ -151,7 +146,7 @@ def read_parquet(source: Path, columns: Columns) -> Iterator[Item]:
     return read_files(source, files, partial(_read_file, columns=columns))
 
 
-def _identify_columns(path: Path, columns: Columns) -> tuple[dict[str, str], dict[str, pa.DataType]]:
+def _identify_columns(path: Path, columns: Columns) -> tuple[dict[str, str], dict[str, Any]]:
     """Return role -> column and the type of every column; without an image or a text, an error lists the columns."""
     with _reading(path), _open(path) as file:
         kinds = {field.name: field.type for field in file.schema_arrow}
@@ -164,16 +159,16 @@ def _identify_columns(path: Path, columns: Columns) -> tuple[dict[str, str], dic
     return roles, kinds
 
 
-def _holds_images(kind: pa.DataType) -> bool:
+def _holds_images(kind: Any) -> bool:
     """Return whether a column has bytes, or the struct of bytes and path that `datasets` writes."""
-    kinds = [field.type for field in kind if field.name == "bytes"] if pa.types.is_struct(kind) else [kind]
-    return any(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in kinds)
+    kinds = [field.type for field in kind if field.name == "bytes"] if arrow.types.is_struct(kind) else [kind]
+    return any(arrow.types.is_binary(kind) or arrow.types.is_large_binary(kind) for kind in kinds)
 
 
-def _scalars(kinds: Mapping[str, pa.DataType]) -> list[str]:
+def _scalars(kinds: Mapping[str, Any]) -> list[str]:
     """List the columns with one text or number in a row."""
-    checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
-    plain = {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
+    checks = (arrow.types.is_string, arrow.types.is_large_string, arrow.types.is_integer, arrow.types.is_floating)
+    plain = {name: kind.value_type if arrow.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
     return [name for name, kind in plain.items() if any(check(kind) for check in checks)]
 
 
@@ -181,7 +176,7 @@ def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     roles, kinds = _identify_columns(file.path, columns)
     column = roles["image"]
     kind = kinds[column]
-    is_struct = pa.types.is_struct(kind)
+    is_struct = arrow.types.is_struct(kind)
     has_path = is_struct and any(field.name == "path" for field in kind)
     names = [*_scalars(kinds), *([f"{column}.path"] if has_path else [])]
     folder = relative(file.path.with_suffix(""), file.root)
@@ -206,22 +201,23 @@ def _rows(path: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
     with _reading(path), _open(path, columns) as file:
         for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
             for name, values in zip(batch.schema.names, batch.columns, strict=True):
-                texts = values.dictionary if isinstance(values, pa.DictionaryArray) else values
-                if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
-                    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+                texts = values.dictionary if isinstance(values, arrow.DictionaryArray) else values
+                if arrow.types.is_string(texts.type) or arrow.types.is_large_string(texts.type):
+                    longest = arrow.compute.max(arrow.compute.binary_length(texts)).as_py() or 0
                     Budget(size=_MAX_CELL).take(f"{path}: {name}", size=longest)
             for start in range(0, len(batch), _ROWS_IN_PYTHON):
                 yield from batch.slice(start, _ROWS_IN_PYTHON).to_pylist()
 
 
-def _shard_schema(columns: Sequence[str]) -> pa.Schema:
+def _shard_schema(columns: Sequence[str]) -> Any:
     """Return the schema of `image` and then `columns`, with the metadata that `datasets` recognises images by."""
-    types = {name: _TYPES.get(name, pa.string()) for name in columns}
+    special = {"bbox": arrow.list_(arrow.int32()), "fold": arrow.int32()}
+    types = {name: special.get(name, arrow.string()) for name in columns}
     features: dict[str, Any] = {"image": {"_type": "Image"}}
-    features |= {name: {"dtype": "string", "_type": "Value"} for name in columns if name not in _TYPES}
-    image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    features |= {name: {"dtype": "string", "_type": "Value"} for name in columns if name not in special}
+    image = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
     metadata = {"huggingface": json.dumps({"info": {"features": features}}, ensure_ascii=False)}
-    return pa.schema([("image", image), *types.items()], metadata=metadata)
+    return arrow.schema([("image", image), *types.items()], metadata=metadata)
 
 
 class ShardWriter:
@@ -232,7 +228,7 @@ class ShardWriter:
         self._name = name
         self._schema = _shard_schema(columns)
         self._drafts: list[Path] = []
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: Any = None
         self._rows: list[Mapping[str, Any]] = []
         self._pending = 0
         self._written = 0
@@ -259,13 +255,13 @@ class ShardWriter:
         if self._writer is None:
             self._drafts.append(self._folder / f".{self._name}-{len(self._drafts)}")
             # Images are compressed already and never alike, so dictionaries and statistics are useless.
-            self._writer = pq.ParquetWriter(
+            self._writer = arrow.parquet.ParquetWriter(
                 self._drafts[-1], self._schema, compression="none", use_dictionary=False, write_statistics=False
             )
         # Rows that a full disk did not take are not written again when the rest is closed.
         rows, pending, writer = self._rows, self._pending, self._writer
         self._rows, self._pending, self._writer = [], 0, None
-        writer.write_table(pa.Table.from_pylist(rows, self._schema))
+        writer.write_table(arrow.Table.from_pylist(rows, self._schema))
         self._writer, self._written = writer, self._written + pending
 
     def _end_file(self) -> None:

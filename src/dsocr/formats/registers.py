@@ -19,6 +19,7 @@ from dsocr.formats.documents import save_without_times
 from dsocr.formats.format import Format
 from dsocr.formats.tables import escape_formula, spreadsheet
 from dsocr.formats.xml import replace_forbidden
+from dsocr.io import arrow
 
 OWN_COLUMNS = ("page", "link", "box", "table", "row", "confidence")
 OUTSIDE = "outside"
@@ -214,15 +215,12 @@ def _cell_text(text: str) -> str:
 
 def write_parquet(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
     """Write the rows as Parquet, texts as they are."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     rows, columns = _read_table(pages)
-    kinds = (pa.string(), pa.string(), pa.string(), pa.int32(), pa.int32(), pa.float64())
+    kinds = (arrow.string(), arrow.string(), arrow.string(), arrow.int32(), arrow.int32(), arrow.float64())
     values = list(zip(*(row.facts.values() for row in rows), strict=True))
-    arrays = {name: pa.array(of, kind) for name, of, kind in zip(OWN_COLUMNS, values, kinds, strict=True)}
-    arrays |= {name: pa.array([row.cells.get(name) for row in rows], pa.string()) for name in columns}
-    pq.write_table(pa.table(arrays), path)
+    arrays = {name: arrow.array(of, kind) for name, of, kind in zip(OWN_COLUMNS, values, kinds, strict=True)}
+    arrays |= {name: arrow.array([row.cells.get(name) for row in rows], arrow.string()) for name in columns}
+    arrow.parquet.write_table(arrow.table(arrays), path)
 
 
 TARGETS = ("csv", "xlsx")

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 from PIL import Image
 
@@ -343,15 +343,19 @@ class Cluster:
                 yield rows_of(json.loads(answer["answer"]))
 
 
-Engine = RemoteEngine | Cluster | None
-"""Where a model runs; None for this process."""
+TORCH: Final = "torch"
+
+Engine = RemoteEngine | Cluster | Literal["torch"] | None
+"""Where a model runs; None for this process, whose torch computes it even where ONNX Runtime could if TORCH."""
 
 
 def choose_engine(engine: str | None, model: str) -> Engine:
     """Return the Ray cluster of `ray` or `ray:ACTORS`, or the server at an address, which calls the model by this name.
 
-    None for this process. Raises ConfigError for anything else.
+    None or TORCH for this process. Raises ConfigError for anything else.
     """
+    if engine == TORCH:
+        return TORCH
     if cluster := re.fullmatch(r"ray(?::([1-9]\d*))?", engine or ""):
         return Cluster(None if cluster[1] is None else int(cluster[1]))
     return RemoteEngine(engine, model) if engine else None

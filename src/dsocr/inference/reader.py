@@ -1,7 +1,7 @@
 """A reader: a base, or a run's adapter on its base, with the settings it was trained with."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from PIL import Image
 
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
-from dsocr.models.adapters import is_whole_network, load_adapter, without_adapter
+from dsocr.models.base_folder import is_whole_network
 from dsocr.models.ctc import LineRecognizer, require_script
 from dsocr.models.family import Processor
 from dsocr.models.generation import Decoded, Generation, batches
-from dsocr.models.loading import Base, choose_device, choose_dtype, load_base
+from dsocr.models.graph import Graph
+from dsocr.models.loading import Base, choose_device, choose_dtype, load_base, open_graph
 from dsocr.models.scripts import UNSURE
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
@@ -55,24 +56,32 @@ class LocalReader:
         *,
         precision: str = "auto",
         merged: bool = False,
+        use_torch: bool = False,
         script: str | None = None,
         base: Base | None = None,
     ) -> "LocalReader":
         """Load a base, or a finished run's adapter on its base with the settings of its training.
 
         The base is found unless given. `merged` adds the adapter to its weights: faster, but it cannot be switched off.
+        A network with a graph is computed by ONNX Runtime, unless `use_torch`, or torch is loaded and faster here.
         """
-        folder, device = run.adapter, choose_device()
+        folder = run.adapter
         base, settings = base or Base.of_adapter(folder), ReadingSettings.load(folder)
         is_whole = is_whole_network(folder)
-        is_trained_whole = base.family.trains == "all" if run.is_base else is_whole
-        loaded = load_base(base, dtype=choose_dtype(precision, device, whole=is_trained_whole), device=device)
-        network = loaded.network if is_whole else load_adapter(loaded.network, folder)
-        if merged and not is_whole:
-            network = network.merge_and_unload()
+        network = open_graph(base.folder) if is_whole and precision == "auto" and not use_torch else None
+        if network is None:
+            device, is_trained_whole = choose_device(), base.family.trains == "all" if run.is_base else is_whole
+            dtype = choose_dtype(precision, device, whole=is_trained_whole)
+            network = load_base(base, dtype=dtype, device=device).network
+        if not is_whole:
+            from dsocr.models.adapters import load_adapter
+
+            network = load_adapter(network, folder)
+            if merged:
+                network = network.merge_and_unload()
         reader = cls(
             network,
-            loaded.processor(settings.resolution, settings.prompt),
+            base.processor(settings.resolution, settings.prompt),
             Generation(**settings.generation),
             settings.text_policy,
             Calibration.load(folder),
@@ -84,13 +93,15 @@ class LocalReader:
     def base(self) -> Iterator["LocalReader"]:
         """Yield a reader of the base alone; inside the block this reader must not be used."""
         if not self.base_name:
-            with without_adapter(self.network):
+            with getattr(self.network, "disable_adapter", nullcontext)():
                 yield self
             return
         name, revision = self.base_name
-        base = load_base(name, revision, dtype=self.network.dtype, device=self.network.device)
+        base, like = Base.find(name, revision), self.network
+        network = open_graph(base.folder) if isinstance(like, Graph) else None
+        network = network or load_base(base, dtype=like.dtype, device=like.device).network
         processor = base.processor(self.processor.resolution_name, self.processor.prompt)
-        yield LocalReader(base.network, processor, self.generation, self.text_policy)
+        yield LocalReader(network, processor, self.generation, self.text_policy)
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """Yield a prediction for every (id, image), in their order; `prefetch_batches` batches are opened at a time."""

@@ -26,7 +26,7 @@ from dsocr.formats.registers import REGISTERS
 from dsocr.formats.xml import preferred_layer
 from dsocr.images import IMAGE_SUFFIXES, eight_bit, open_image
 from dsocr.inference.confidence import LEAST_LINES, UNCALIBRATED, Calibration, Prediction
-from dsocr.inference.engines import Cluster, Engine, RemoteEngine, RemoteReader, choose_engine
+from dsocr.inference.engines import TORCH, Cluster, Engine, RemoteEngine, RemoteReader, choose_engine
 from dsocr.inference.inputs import (
     InputPage,
     PagePreparer,
@@ -46,6 +46,7 @@ from dsocr.io.work import STREAM, listed_files, require_free_output, resumable_w
 from dsocr.layout import choose_detector, choose_segmenter, identify_segmenter
 from dsocr.models.base_folder import require_readable_adapter
 from dsocr.models.generation import spread
+from dsocr.models.graph import Graph
 from dsocr.models.loading import is_out_of_memory
 from dsocr.models.scripts import SAMPLE_LINES
 from dsocr.options import Count, Output, Paths, Rare, ScriptName, StrPath, Texts, as_paths
@@ -304,7 +305,8 @@ def transcribe(
         segmenter: Line segmentation of page images: ppocr, or a run that trained a detector.
         tables: Find the rows and columns of registers; for csv, xlsx and parquet if not given.
         regions: Read only regions that ALTO or PAGE files give this type, such as MainZone, or none; repeatable.
-        engine: Where to run the model: http://HOST:PORT/v1 of a server, or ray for a cluster, ray:4 with four actors.
+        engine: Where to run the model: http://HOST:PORT/v1 of a server, ray for a cluster, ray:4 with four actors, or
+            torch, instead of ONNX Runtime, which reads line recognisers on a CPU.
         engine_model: Name of the model on the server; the run's name if not given.
         replace: Also transcribe lines that have a text already.
         script: Script that line recognisers keep to; auto decides it by page; as trained if not given.
@@ -387,6 +389,7 @@ def transcribe(
             "shard": target.shard,
             # A job of a cluster may be continued without it.
             **({"engine": server.address, "engine_model": server.model} if isinstance(server, RemoteEngine) else {}),
+            **({"engine": TORCH} if server == TORCH else {}),
         }
         date = work.journal.begin(journal_job(job), current_time().isoformat(timespec="seconds"))
         with _explain_out_of_memory(folder, out, server):
@@ -503,7 +506,9 @@ class Reader:
 
     @property
     def network(self) -> "PreTrainedModel":
-        """The network, with its adapter if it has one, in evaluation mode."""
+        """The network, with its adapter if it has one, in evaluation mode; torch reads from then on."""
+        if isinstance(self._local.network, Graph):
+            self._local = type(self._local).of_run(self._run, use_torch=True)
         network: PreTrainedModel = self._local.network
         return network
 
@@ -597,7 +602,7 @@ def _open_reader(
         return RemoteReader(engine, settings, Calibration.load(run.adapter))
     from dsocr.inference.reader import LocalReader
 
-    reader = reader or LocalReader.of_run(run, merged=True)
+    reader = reader or LocalReader.of_run(run, merged=True, use_torch=engine == TORCH)
     return reader.with_script(script).for_pages(open_lines()) if isinstance(reader, LocalReader) else reader
 
 

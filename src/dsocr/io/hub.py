@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal
 
-from dsocr.errors import ConfigError, DataError, ModelError
+from dsocr.errors import ConfigError, DataError, ModelError, require_package
 from dsocr.io.archives import ARCHIVE_SUFFIXES
 from dsocr.io.kraken import KRAKENS_BASE, KRAKENS_FILES, as_checkpoint
 
@@ -58,6 +59,8 @@ def snapshot_name(folder: Path) -> tuple[str, str] | None:
 
 def find_cached_model(name: str, revision: str | None) -> Path | None:
     """The cached folder of a model on the Hub, possibly without weights; None if it is not cached."""
+    if find_spec("huggingface_hub") is None:
+        return None
     try:
         folder = as_checkpoint(fetch_hub_files(name, revision, "model", _MODEL_FILES, offline=True)[0])
     except NotFetchedError:
@@ -67,6 +70,7 @@ def find_cached_model(name: str, revision: str | None) -> Path | None:
 
 def list_dataset_files(name: str, revision: str | None) -> list[str]:
     """The names of all files in a dataset repository."""
+    require_package("the Hub of Hugging Face", "huggingface_hub")
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
@@ -86,6 +90,7 @@ def fetch_hub_files(
     offline: bool = False,
 ) -> tuple[Path, str]:
     """The folder with the files that match `patterns`, and its commit."""
+    require_package("the Hub of Hugging Face", "huggingface_hub")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
@@ -106,6 +111,7 @@ def upload(
 
     The token is that of `hf auth login` or of the environment. Raises ConfigError if the Hub refuses.
     """
+    require_package("the Hub of Hugging Face", "huggingface_hub")
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
 

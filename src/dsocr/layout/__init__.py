@@ -85,7 +85,7 @@ def detect_outlines(image: Image.Image, side: int | None = None, detector: Path 
     """Detect the outlines of lines on an image, scaled so that its longer side has `side` pixels; in no order."""
     from dsocr.layout.text_detector import SIDE, detect_text, keep_detector
 
-    return find_outlines(detect_text(image, detector and keep_detector(detector), side or SIDE), image.size)
+    return find_outlines(detect_text(image, keep_detector(detector) if detector else None, side or SIDE), image.size)
 
 
 def lies_on_side(outlines: Sequence[Outline]) -> bool:

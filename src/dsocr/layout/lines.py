@@ -12,10 +12,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
-from scipy.ndimage import find_objects, label, uniform_filter1d
 
 from dsocr.document import Box, Line, Outline, Region, bounds
 from dsocr.errors import DataError
+from dsocr.layout.pixels import components, windows
 from dsocr.outlines import fill_polygon, pixels, quarter_turns, reading_blocks
 
 Probabilities = NDArray[np.float32]
@@ -113,11 +113,9 @@ def find_outlines(probabilities: Probabilities, size: tuple[int, int]) -> list[O
 
 def _find_pieces(probabilities: Probabilities) -> tuple[list[_Piece], list[Box]]:
     """Connected pixels of text, and the boxes of sideways text."""
-    labels, _ = label(probabilities > TEXT, np.ones((3, 3)))
     pieces: list[_Piece] = []
     tall: list[tuple[Mask, int, int]] = []
-    for number, place in enumerate(find_objects(labels), start=1):
-        mask = labels[place] == number
+    for place, mask in components(probabilities > TEXT):
         if min(mask.shape) < _MIN_SIZE or probabilities[place][mask].mean() < _CERTAIN:
             continue
         top, left = place[0].start, place[1].start
@@ -213,7 +211,7 @@ def _outline(line: list[_Piece], scale: tuple[float, float], size: tuple[int, in
     columns, first = np.unique(columns, return_index=True)
     rows = np.concatenate([piece.rows for piece in line])[first]
     thickness = float(np.median(np.concatenate([piece.heights for piece in line])))
-    rows = uniform_filter1d(rows, 2 * int(2 * thickness) + 1, mode="nearest")
+    rows = windows(rows, 2 * int(2 * thickness) + 1, mode="edge").mean(-1)
     count = max(round(len(columns) / (_KNOT * thickness)), 2)
     knots = np.unique(np.linspace(0, len(columns) - 1, count).round().astype(np.int64))
     across, down = columns[knots].astype(np.float64), rows[knots]
@@ -305,7 +303,7 @@ def _middle(outline: Outline, scale: Floats) -> _Middle:
         # Outlines follow letters up and down, baselines the line.
         rows = np.interp(columns, baseline[:, 0], baseline[:, 1])
         return _Middle(columns, rows + np.median(middle - rows), height)
-    return _Middle(columns, uniform_filter1d(middle, 2 * int(height) + 1, mode="nearest"), height)
+    return _Middle(columns, windows(middle, 2 * int(height) + 1, mode="edge").mean(-1), height)
 
 
 def _profile(polygon: Floats) -> tuple[Floats, Floats, Floats]:

@@ -9,7 +9,6 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,11 +22,8 @@ from transformers import PreTrainedModel
 
 from dsocr.errors import ConfigError, ModelError, command
 from dsocr.io.encodings import reading_json
-from dsocr.models.base_folder import INDEX, SINGLE, require_same_tensors
+from dsocr.models.base_folder import CONFIG, WEIGHTS, require_same_tensors
 from dsocr.models.loading import NAMED_TARGET_MODULES, family_of
-
-WEIGHTS = "adapter_model.safetensors"
-CONFIG = "adapter_config.json"
 
 WITH_EXPERTS = "decoder+experts"
 
@@ -325,19 +321,3 @@ def restore_trained(model: Any, folder: Path) -> None:
     require_same_tensors(saved, current, code="checkpoint-mismatch", where=folder)
     for name, tensor in current.items():
         tensor.copy_(saved[name])
-
-
-def is_whole_network(folder: Path) -> bool:
-    """Whether a folder of weights holds a whole network, which needs no base."""
-    return ((folder / SINGLE).is_file() or (folder / INDEX).is_file()) and not (folder / CONFIG).is_file()
-
-
-def weights_file(folder: Path) -> Path:
-    """Return the file with the tensors in a folder of weights, or that which names the files."""
-    whole = SINGLE if (folder / SINGLE).is_file() else INDEX
-    return folder / (whole if is_whole_network(folder) else WEIGHTS)
-
-
-def without_adapter(model: Any) -> AbstractContextManager[Any]:
-    """Return a context in which the base is used without its adapter, if the model has one."""
-    return model.disable_adapter() if isinstance(model, PeftModel) else nullcontext()

@@ -28,6 +28,8 @@ Attention = Literal["sdpa", "eager"]
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+WEIGHTS = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
 CARD = "README.md"
 PROVENANCE = "provenance.json"
 OWN_FILES = {CARD, MANIFEST, READING, PROVENANCE}
@@ -39,6 +41,17 @@ Shapes = Mapping[str, tuple[int, ...]]
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _PLAIN = {".json", ".txt", ".jinja", ".model"}  # the last of sentencepiece, a protocol buffer
 _AGAIN = "download the checkpoint again"
+
+
+def is_whole_network(folder: Path) -> bool:
+    """Whether a folder of weights holds a whole network, which needs no base."""
+    return ((folder / SINGLE).is_file() or (folder / INDEX).is_file()) and not (folder / CONFIG).is_file()
+
+
+def weights_file(folder: Path) -> Path:
+    """Return the file with the tensors in a folder of weights, or that which names the files."""
+    whole = SINGLE if (folder / SINGLE).is_file() else INDEX
+    return folder / (whole if is_whole_network(folder) else WEIGHTS)
 
 
 @cache

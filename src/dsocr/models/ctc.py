@@ -29,6 +29,7 @@ from dsocr.models.base_folder import read_characters, read_config_json
 from dsocr.models.canvas import LINE_HEIGHT, PIXELS_PER_STEP, LineCanvas, steps_of
 from dsocr.models.family import IGNORED, UNWRITABLE, Check, Family, InputLength, Processor, unknown_resolution
 from dsocr.models.generation import Decoded, Generation, TokenScore
+from dsocr.models.graph import Graph, count_threads
 from dsocr.models.language_model import LanguageModel, score_letters, search
 from dsocr.models.scripts import MIN_LINES, UNSURE, best_path, decide_script, model_share, restrict, text_of
 
@@ -239,6 +240,13 @@ class LineRecognizer(Family):
 
         return network_files(network, network.characters)
 
+    def graph_files(self, files: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+        """Return the graph of a checkpoint of these files; see `Family.graph_files`."""
+        from dsocr.models.ctc_network import write_line_graph
+        from dsocr.models.graph_export import graph_of
+
+        return [graph_of(files, write_line_graph)]
+
     def adapt_to(self, network: Any, processor: LineProcessor, texts: Iterable[str]) -> tuple[Any, LineProcessor]:
         """Cut a large head to common characters and those of the texts, and add missing ones."""
         from dsocr.models.ctc_network import replace_head
@@ -293,14 +301,9 @@ class LineRecognizer(Family):
         with torch.no_grad():
             return _losses_per_character(model(batch["pixel_values"], batch["columns"]), batch)
 
-    def loss_of_logits(self, logits: "Tensor", sample: LineInput) -> float:
-        """Return the CTC loss of a line from its logits `(T, classes)`."""
-        import torch
-
-        from dsocr.models.ctc_network import compute_losses
-
-        labels = torch.tensor([sample.classes], dtype=torch.int64)
-        return float(compute_losses(logits[None], torch.tensor([len(logits)]), labels))
+    def loss_of_logits(self, logits: NDArray[np.float32], sample: LineInput) -> float:
+        """Return the CTC loss of a line from its logits `(T, classes)`; 0 without a text."""
+        return -_log_likelihoods(logits, [sample.classes])[0] if sample.classes else 0.0
 
     def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
         """Return the loss of a character if all classes were equally likely at every step."""
@@ -328,7 +331,7 @@ class LineRecognizer(Family):
         """Read lines by the likeliest class of each step, or by beam search with several beams or a language model."""
         return self.map_logits(self.logits_decoder(processor, generation), network, processor, samples)
 
-    def logits_decoder(self, processor: Any, generation: Generation) -> "Callable[[Tensor], Decoded]":
+    def logits_decoder(self, processor: Any, generation: Generation) -> Callable[[NDArray[np.float32]], Decoded]:
         """Return the function that reads a line from its logits, as `decode` does."""
         decode_line = self._line_decoder(processor, generation)
         return lambda logits: decode_line(_probabilities_of(logits))
@@ -427,7 +430,7 @@ class LineRecognizer(Family):
 
     def map_logits(
         self,
-        function: "Callable[[Tensor], Result]",
+        function: Callable[[NDArray[np.float32]], Result],
         network: Any,
         processor: Any,
         samples: Sequence[Any],
@@ -437,6 +440,10 @@ class LineRecognizer(Family):
         A CPU reads several groups of lines at once, so that the function is computed beside the network. A single line
         gets no more threads than a group: how many compute a layer changes the last digits of the result.
         """
+        if isinstance(network, Graph):
+            with ThreadPoolExecutor(min(_MAX_READERS, count_threads()), "dsocr-read") as threads:
+                return list(threads.map(lambda sample: function(network(_alone(sample))), samples))
+
         import torch
 
         from dsocr.models.ctc_network import pad_batch
@@ -451,7 +458,7 @@ class LineRecognizer(Family):
             if not is_cpu:
                 pixels, columns = pad_batch(pixels, columns, _LINES_ON_A_GPU, GPU_WIDTH_MULTIPLE)
             with torch.inference_mode():
-                logits = network(pixels.to(network.device, network.dtype), columns)[: len(places)].float().cpu()
+                logits = network(pixels.to(network.device, network.dtype), columns)[: len(places)].float().cpu().numpy()
             for place, rows, steps in zip(places, logits, steps_of(batch["columns"]).tolist(), strict=True):
                 results[place] = function(rows[:steps])
 
@@ -477,18 +484,17 @@ class LineRecognizer(Family):
 
         Of a text that the image has too few steps for, the characters too many count as ones that cannot be written.
         """
-        import torch
-
-        lines = self._probabilities(network, processor, [processor.encode(image) for image in images])
-        logs = [torch.from_numpy(np.log(np.maximum(line, 1e-30))) for line in lines]
+        lines = self.map_logits(lambda logits: logits, network, processor, [*map(processor.encode, images)])
         folded = ([processor.fold(text) for text in candidates] for candidates in texts)
-        return [score_texts(rows, processor.classes, candidates) for rows, candidates in zip(logs, folded, strict=True)]
+        return [
+            score_texts(line, processor.classes, candidates) for line, candidates in zip(lines, folded, strict=True)
+        ]
 
     def fit_language_model(
         self,
         processor: Any,
         texts: Iterable[str],
-        lines: "Iterable[Tensor]",
+        lines: Iterable[NDArray[np.float32]],
         references: Sequence[str],
         generation: Generation,
         others: Sequence[str] = (),
@@ -568,24 +574,39 @@ def _losses_per_character(logits: "Tensor", batch: Mapping[str, Any]) -> list[fl
     return values
 
 
-def score_texts(logits: "Tensor", classes: Mapping[str, int], texts: Sequence[str]) -> list[float]:
+def score_texts(logits: NDArray[np.float32], classes: Mapping[str, int], texts: Sequence[str]) -> list[float]:
     """Return the log probability of each text, over all its paths through logits `(T, classes)`."""
-    from dsocr.models.ctc_network import compute_losses
-    from dsocr.models.token_batches import pad_rows
-
     steps = len(logits)
     labels = [[classes[character] for character in text if character in classes][:steps] for text in texts]
-    while too_long := [place for place, label in enumerate(labels) if count_steps(label) > steps]:
-        for place in too_long:
-            labels[place].pop()
-    losses = compute_losses(
-        logits.expand(len(texts), -1, -1), logits.new_full((len(texts),), steps).long(), pad_rows(labels, IGNORED)
-    ).tolist()
-    empty = -float(logits.float().log_softmax(-1)[:, 0].sum())
-    return [
-        (len(text) - len(known)) * UNWRITABLE - (loss if known else empty)
-        for text, known, loss in zip(texts, labels, losses, strict=True)
-    ]
+    for label in labels:
+        while count_steps(label) > steps:
+            label.pop()
+    known = zip(texts, labels, _log_likelihoods(logits, labels), strict=True)
+    return [(len(text) - len(label)) * UNWRITABLE + likelihood for text, label, likelihood in known]
+
+
+def _log_likelihoods(logits: NDArray[np.float32], labels: Sequence[Sequence[int]]) -> list[float]:
+    """Return the log probability of each of several label sequences by the forward algorithm (Graves et al. 2006)."""
+    logs = np.log(np.maximum(_probabilities_of(logits.astype(np.float64)), 1e-30))
+    states = np.zeros((len(labels), 2 * max(1, *map(len, labels)) + 1), dtype=np.int64)  # a blank around each label
+    for row, label in zip(states, labels, strict=True):
+        row[1 : 2 * len(label) : 2] = label
+    skips = np.zeros(states.shape, dtype=bool)  # over a blank between two different labels
+    skips[:, 2:] = (states[:, 2:] != 0) & (states[:, 2:] != states[:, :-2])
+    forward = np.full((len(labels), states.shape[1] + 2), -np.inf)
+    forward[:, 2:4] = logs[0, states[:, :2]]
+    for step in logs[1:]:
+        reached = np.logaddexp(forward[:, 2:], forward[:, 1:-1])
+        forward[:, 2:] = np.logaddexp(reached, np.where(skips, forward[:, :-2], -np.inf)) + step[states]
+    ends = [2 * len(label) + 2 for label in labels]
+    return [float(np.logaddexp(row[end], row[end - 1])) for row, end in zip(forward, ends, strict=True)]
+
+
+def _alone(sample: LineInput) -> NDArray[np.float32]:
+    """Return a line as a graph takes it, `(3, H, W)`, all of whose columns belong to it."""
+    line, canvas = sample.image, sample.canvas
+    values = canvas.values(line.transpose(2, 0, 1))
+    return np.pad(values, ((0, 0), (0, 0), (0, canvas.columns(line) - line.shape[1])))
 
 
 def _is_cpu(device: "torch.device") -> bool:
@@ -610,8 +631,9 @@ def _group_by_width(samples: Sequence[LineInput], most: int, multiple: int) -> l
     return groups
 
 
-def _probabilities_of(logits: "Tensor") -> NDArray[np.float32]:
-    probabilities: NDArray[np.float32] = logits.softmax(-1).numpy()
+def _probabilities_of(logits: NDArray[Any]) -> NDArray[Any]:
+    likely = np.exp(logits - logits.max(-1, keepdims=True))
+    probabilities: NDArray[Any] = likely / likely.sum(-1, keepdims=True)
     return probabilities
 
 

@@ -47,8 +47,9 @@ from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec imp
 
 from dsocr.errors import ModelError
 from dsocr.models.base_folder import read_characters, read_config_json, require_same_tensors, weight_files
-from dsocr.models.canvas import PIXELS_PER_STEP, steps_of
+from dsocr.models.canvas import LINE_HEIGHT, PIXELS_PER_STEP, steps_of
 from dsocr.models.family import IGNORED
+from dsocr.models.graph_export import write_graph
 
 Network: TypeAlias = Any
 """One of `NETWORKS`, whose parts have no useful static types."""
@@ -85,16 +86,24 @@ class _Padding:
         return images
 
 
-_padding: ContextVar[_Padding] = ContextVar("padding")
-"""The padding of the batch that this thread computes, for the layers to which the native class passes no mask."""
+_padding: ContextVar[_Padding | None] = ContextVar("padding", default=None)
+"""The padding of the batch that this thread computes, for the layers to which the native class passes no mask.
+
+None where all columns belong to the lines, as in a graph.
+"""
+
+
+def _clear(images: Tensor) -> Tensor:
+    padding = _padding.get()
+    return images if padding is None else padding.clear(images)
 
 
 def _clear_input(module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
-    return _padding.get().clear(inputs[0])
+    return _clear(inputs[0])
 
 
 def _clear_output(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
-    return _padding.get().clear(output)
+    return _clear(output)
 
 
 class _LinePool(nn.Module):
@@ -102,7 +111,10 @@ class _LinePool(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the means `(B, C, 1, 1)`."""
-        mask = _padding.get().mask(images.shape[-1], torch.float32)
+        padding = _padding.get()
+        if padding is None:
+            return images.mean((2, 3), keepdim=True)
+        mask = padding.mask(images.shape[-1], torch.float32)
         means = (images.mean(2, keepdim=True).float() * mask).sum(3, keepdim=True) / mask.sum(3, keepdim=True)
         return means.to(images.dtype)
 
@@ -130,7 +142,8 @@ def _attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **options: Any
 ) -> tuple[Tensor, None]:
     """Attend to the steps of the line; the native class passes no mask."""
-    mask = _padding.get().mask(key.shape[2], torch.bool)
+    padding = _padding.get()
+    mask = None if padding is None else padding.mask(key.shape[2], torch.bool)
     attended: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **options)
     return attended
 
@@ -187,7 +200,7 @@ class TinyLineNetwork(_ReadsLines, PPOCRV6TinyRecForTextRecognition):  # type: i
     def classify(self, features: Tensor) -> Tensor:
         """Return logits `(B, T, classes)` of features `(B, C, 1, T)`."""
         head = self.head
-        features = head.act_fn(head.norm1(head.conv1(_padding.get().clear(features).squeeze(2))))
+        features = head.act_fn(head.norm1(head.conv1(_clear(features).squeeze(2))))
         features = head.act_fn(head.norm2(head.conv2(features)))
         logits: Tensor = head.fc2(head.fc1(features.transpose(1, 2)))
         return logits
@@ -259,8 +272,7 @@ def compute_logits(network: Network, pixels: Tensor, columns: Tensor) -> Tensor:
     Logits after the steps of a line mean nothing.
     """
     with _padded(columns, pixels):
-        rows = network.model.backbone(pixels).feature_maps[-1]
-        features = functional.avg_pool2d(rows, (rows.shape[2], 2))  # the native classes expect a height of 48
+        features = _features(network, pixels)
     parts = [(features, columns)]
     if _goes_alone(pixels):
         parts = list(zip(features[:, None].unbind(), columns[:, None].unbind(), strict=True))
@@ -269,6 +281,11 @@ def compute_logits(network: Network, pixels: Tensor, columns: Tensor) -> Tensor:
         with _padded(widths, pixels):
             logits.append(network.classify(part))
     return torch.cat(logits)
+
+
+def _features(network: Network, pixels: Tensor) -> Tensor:
+    rows = network.model.backbone(pixels).feature_maps[-1]
+    return functional.avg_pool2d(rows, (rows.shape[2], 2))  # the native classes expect a height of 48
 
 
 @contextmanager
@@ -407,6 +424,24 @@ def _empty_branches(network: Network, tensors: Mapping[str, Tensor], dtype: torc
         for name, draft in drafts.items()
         if name not in tensors and not name.endswith("num_batches_tracked")
     }
+
+
+class _LineGraph(nn.Module):
+    """A network as a graph sees it: one line `(1, 3, H, W)`, without padding, becomes its logits `(1, T, classes)`."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.network.classify(_features(self.network, pixels))  # type: ignore[no-any-return]
+
+
+def write_line_graph(folder: Path) -> None:
+    """Write the graph of a checkpoint into its folder; see `write_graph`."""
+    network, _ = load_network(folder)
+    height = getattr(network.config, "line_height", LINE_HEIGHT)
+    write_graph(_LineGraph(network), torch.rand(1, 3, height, 64 * PIXELS_PER_STEP) * 2 - 1, {3: 1}, folder)
 
 
 def load_network(folder: Path) -> tuple[Network, list[str]]:

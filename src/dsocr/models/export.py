@@ -30,25 +30,19 @@ from dsocr.errors import ConfigError, ModelError, option
 from dsocr.html import render
 from dsocr.io.files import rename
 from dsocr.io.work import write_manifest, writing_folder
-from dsocr.models.adapters import (
-    CONFIG,
-    WEIGHTS,
-    is_whole_network,
-    load_adapter,
-    read_adapter_config,
-    scaled_config,
-    target_modules_of,
-    variant_of,
-)
+from dsocr.models.adapters import load_adapter, read_adapter_config, scaled_config, target_modules_of, variant_of
 from dsocr.models.base_folder import (
     CARD,
+    CONFIG,
     INDEX,
     OWN_FILES,
     PROVENANCE,
     SINGLE,
+    WEIGHTS,
     embedded_bases,
     find_base,
     is_plain,
+    is_whole_network,
     require_free_export,
     require_same_tensors,
     tensor_headers,
@@ -57,6 +51,7 @@ from dsocr.models.base_folder import (
     weight_files,
 )
 from dsocr.models.family import Family, Serving
+from dsocr.models.graph import GRAPH
 from dsocr.models.loading import PUBLISHED_BASES, Base, load_base, recognize
 from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder, UnlabelledReport, read_provenance, to_json
 from dsocr.text import percentage
@@ -313,8 +308,12 @@ def _export_network(export: Export, run: RunFolder, out: Path) -> Export:
         raise ConfigError(message, code="scale-invalid", hint=f"leave out {option('scale', ...)}")
     with writing_folder(out) as draft:
         for file in sorted(run.adapter.iterdir()):
-            if file.name in {SINGLE, CALIBRATION} or is_plain(file):
+            if file.name in {SINGLE, CALIBRATION, GRAPH} or is_plain(file):
                 shutil.copyfile(file, draft / file.name)
+        if not (draft / GRAPH).is_file():  # an older run
+            files = [(file.name, file.read_bytes()) for file in draft.iterdir()]
+            for name, content in recognize(draft).graph_files(files):
+                (draft / name).write_bytes(content)
         _write_settings_and_card(draft, export, out)
     return export
 

@@ -240,6 +240,13 @@ class Family(ABC):
             written = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
         return [*({**dict(network.plain_files), **written}).items()]
 
+    def graph_files(self, files: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+        """Return the graph of a checkpoint of these files, if it has one, to read with and without torch.
+
+        Raises RunError if the graph does not compute what torch computes.
+        """
+        return []
+
     @abstractmethod
     def validate_input(self, resolution: str | None, prompt: str) -> None:
         """Raise ConfigError for an unknown resolution or prompt."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from scipy.ndimage import convolve1d, maximum_filter1d, uniform_filter1d
 
 from dsocr.document import Point
+from dsocr.layout.pixels import windows
 from dsocr.outlines import pixels
 
 Floats = NDArray[np.float64]
@@ -152,13 +152,13 @@ def find_rulings(page: Image.Image, baselines: Floats) -> Rulings:
 
 def _thin_points(light: NDArray[np.float32]) -> Floats:
     """Return rows and columns of the darkest pixels between paper left and right, and how much darker they are."""
-    smooth = uniform_filter1d(light, _SMOOTHING, axis=0)
+    smooth = windows(light, _SMOOTHING).mean(-1)
     darker = np.full_like(smooth, -1)
     for side in (_NEAR, 2 * _NEAR):
         beside = np.minimum(smooth[:, : -2 * side], smooth[:, 2 * side :])
         inner = darker[:, side:-side]
         np.maximum(inner, beside - smooth[:, side:-side], out=inner)
-    peaks = (darker > _DARKER) & (darker >= maximum_filter1d(darker, 2 * _NEAR + 1, axis=1))
+    peaks = (darker > _DARKER) & (darker >= windows(darker, 2 * _NEAR + 1, axis=1).max(-1))
     rows, columns = np.nonzero(peaks)
     return np.stack([rows, columns, darker[rows, columns]]).astype(np.float64)
 
@@ -183,9 +183,9 @@ def _chain(across: Floats, along: Floats, dark: Floats) -> list[Ruling]:
     width, strips = int(across.max() - low) + 2 * _NEAR, int((along.max() - origin) / _STRIP) + 1
     strip, place = ((along - origin) / _STRIP).astype(np.int64), np.round(across - low).astype(np.int64)
     counts = np.bincount(strip * width + place, minlength=strips * width).reshape(strips, width)
-    near = np.minimum(convolve1d(counts / _STRIP, (1, 1, 1), axis=1), 1)
-    clear = near - uniform_filter1d(near, _STRIP, axis=1)
-    peaks = (2 * near >= 1) & (clear >= _CLEAR) & (near >= maximum_filter1d(near, 2 * _NEAR + 1, axis=1))
+    near = np.minimum(windows(counts / _STRIP, 3, axis=1).sum(-1), 1)
+    clear = near - windows(near, _STRIP, axis=1).mean(-1)
+    peaks = (2 * near >= 1) & (clear >= _CLEAR) & (near >= windows(near, 2 * _NEAR + 1, axis=1).max(-1))
     chains: list[list[tuple[int, float]]] = []
     for number in range(strips):
         free = [chain for chain in chains if number - chain[-1][0] <= _GAP]

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import torch
 from PIL import Image
 from prometheus_client import Counter, Gauge, Histogram
 from starlette.requests import Request
@@ -24,9 +23,9 @@ from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.inference.inputs import guess_shows
 from dsocr.inference.reader import LocalReader
 from dsocr.io.processes import return_free_memory
-from dsocr.models.adapters import add_adapter, is_whole_network
+from dsocr.models.base_folder import is_whole_network
 from dsocr.models.generation import Generation
-from dsocr.models.loading import load_processor
+from dsocr.models.loading import is_out_of_memory, load_processor
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.server.access import RequestError, ServerLimits, busy, check_image, disconnected
 
@@ -172,7 +171,7 @@ class Engine:
 def _request_error(error: Exception) -> RequestError:
     """The answer to an error, without its frames: they refer to the images."""
     match error:
-        case torch.OutOfMemoryError() | MemoryError():
+        case _ if is_out_of_memory(error):
             return RequestError(503, "out_of_memory", "not enough memory for the image", retry_after=5)
         case DataError():
             return RequestError(422, "unreadable_image", str(error))
@@ -229,6 +228,8 @@ class ServedModels:
             if number == 0 or is_whole:  # a whole network fits beside any other
                 reader = LocalReader.of_run(RunFolder(folder))
             elif (settings.base, settings.base_revision) == (first.base, first.base_revision):
+                from dsocr.models.adapters import add_adapter
+
                 network = self._readers[self.default].network
                 add_adapter(network, folder, self._keys[name])
                 processor = load_processor(settings.base, settings.resolution, settings.prompt, settings.base_revision)

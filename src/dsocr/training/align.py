@@ -27,7 +27,7 @@ from dsocr.data.page_texts import PageText, read_page_texts
 from dsocr.data.prepare import prepare
 from dsocr.data.sources import require_source
 from dsocr.document import AlignmentMark, Page, word_boxes
-from dsocr.errors import DataError, first_few
+from dsocr.errors import DataError, first_few, require_package
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.formats import target_format
 from dsocr.formats.tables import spreadsheet
@@ -147,6 +147,7 @@ def align(
         RunError: The reader is missing, unfinished or damaged.
     """
     reader, out = RunFolder.to_read_with(Path(run)), Path(output)
+    require_package("aligning")
     places = as_paths(scans)
     for place in places:
         require_source(place)
@@ -384,7 +385,8 @@ def _learn(folder: Path, reader: RunFolder, result: _Result, threshold: float, d
 
 def _base_of(run: RunFolder) -> dict[str, Any]:
     """Return the settings that continue a reader; an adapter keeps its shape."""
-    from dsocr.models.adapters import is_whole_network, read_adapter_config, target_modules_of, variant_of
+    from dsocr.models.adapters import read_adapter_config, target_modules_of, variant_of
+    from dsocr.models.base_folder import is_whole_network
 
     if run.is_base or is_whole_network(run.adapter):
         return {"base": str(run.path)}

@@ -30,8 +30,9 @@ from dsocr.errors import ConfigError, DataError
 from dsocr.evaluation.layout_scores import LineCounts, count_lines
 from dsocr.images import MAX_PAGE_PIXELS, open_image
 from dsocr.job import Job, log_interval, total_steps
+from dsocr.layout.detector_network import LineDetector, load_detector
 from dsocr.layout.lines import TEXT, draw_lines, find_outlines
-from dsocr.layout.text_detector import load_detector, normalize_pixels, shrink_page
+from dsocr.layout.text_detector import normalize_pixels, shrink_page
 from dsocr.models.adapters import trained_files
 from dsocr.models.loading import choose_device
 from dsocr.text import percentage
@@ -90,7 +91,7 @@ class PageSamples(torch.utils.data.Dataset[dict[str, Tensor]]):
         sample = self._samples[index]
         layout, image = read_layout(sample), open_image(sample.image, max_pixels=MAX_PAGE_PIXELS)
         outlines = tuple(line.outline for line in layout.lines if line.outline)
-        pixels = shrink_page(image)
+        pixels = torch.from_numpy(shrink_page(image))
         lines = draw_lines(outlines, image.size, (pixels.shape[1], pixels.shape[2]))
         return EncodedPage(image.size, pixels, torch.from_numpy(lines.copy()), outlines)
 
@@ -227,7 +228,8 @@ class DetectorLearner:
     def finish(self, model: Any, best: Path | None) -> list[tuple[str, bytes]]:
         """Return the files of the best weights, or of the last."""
         files = trained_files(model)
-        return files if best is None else [(name, (best / name).read_bytes()) for name, _ in files]
+        files = files if best is None else [(name, (best / name).read_bytes()) for name, _ in files]
+        return [*files, *LineDetector().graph_files(files)]
 
     def scores(self) -> dict[str, Any]:
         """Return the field of `TrainResult` for the best weights."""

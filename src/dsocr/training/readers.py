@@ -160,6 +160,10 @@ class ReaderLearner:
         if others := len(self.job.texts):
             setting = config.generation.language_model
             self.verdicts.append(describe_other_texts(others, setting, helped=bool(helped)))
+        try:
+            files += processor.family.graph_files(files)
+        except RunError as error:
+            self.verdicts.append(str(error))
         reading = ReadingSettings(
             base=config.base,
             base_revision=config.base_revision,

@@ -217,7 +217,7 @@ class Validator(PeriodicValidation):
         return [(name, content.encode()) for name, content in files.items()], processor.language_model.others
 
     def _map_logits(
-        self, function: Callable[[torch.Tensor], Result], model: Any, indices: Sequence[int]
+        self, function: Callable[[NDArray[np.float32]], Result], model: Any, indices: Sequence[int]
     ) -> Iterator[tuple[int, Result]]:
         """Yield the index of each sample with `function` of its logits.
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from scipy.spatial import ConvexHull, QhullError
-
 from dsocr.document import CellPlace, Outline, Point, Table, TableCell, bounds, bounds_of_boxes
 from dsocr.errors import DataError
 from dsocr.outlines import clip_outline
@@ -71,13 +69,23 @@ def cut_text(text: str, share: float) -> tuple[str, str]:
     return text[:at].rstrip(), text[at:].lstrip()
 
 
+def _turns(points: Iterable[Point]) -> list[Point]:
+    """Points of half a convex hull, without the last (Andrew 1979)."""
+    kept: list[Point] = []
+    for x, y in points:
+        while len(kept) > 1 and (kept[-1][0] - kept[-2][0]) * (y - kept[-2][1]) <= (kept[-1][1] - kept[-2][1]) * (
+            x - kept[-2][0]
+        ):
+            kept.pop()
+        kept.append((x, y))
+    return kept[:-1]
+
+
 def outline_around(outlines: Sequence[Outline]) -> Outline:
     """One outline around several; its baseline follows theirs from left to right, each from where the last ended."""
     points = [point for outline in outlines for point in outline.border]
-    try:
-        hull = tuple(points[place] for place in ConvexHull(points).vertices.tolist())
-    except QhullError:  # the points are on one line
-        hull = ()
+    hull = (*_turns(sorted(set(points))), *_turns(sorted(set(points), reverse=True)))
+    hull = hull if len(hull) > 2 else ()  # the points are on one line
     baseline: list[Point] = []
     for following in sorted(sorted(outline.baseline) for outline in outlines if outline.baseline):
         baseline += [point for point in following if not baseline or point[0] > baseline[-1][0]]
