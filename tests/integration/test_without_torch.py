@@ -65,7 +65,7 @@ def test_a_dataset_is_prepared_checked_converted_and_scored(dataset: Path, tmp_p
         pytest.param(["train", "{data}"], "training", id="train"),
         pytest.param(["train", "{data}", "--dry-run"], "training", id="dry run"),
         pytest.param(["evaluate", "{data}", "--folds"], "training", id="folds"),
-        pytest.param(["evaluate", "nano", "--dataset", "{data}", "-o", "{out}"], "this command", id="nano"),
+        pytest.param(["evaluate", "nano", "--dataset", "{data}", "-o", "{out}"], "a model without a graph", id="nano"),
         pytest.param(["convert", "{data}", "-o", "{out}", "--to", "parquet"], "Parquet", id="parquet"),
     ],
 )
