@@ -142,7 +142,14 @@ def test_a_model_is_read_again_only_if_its_file_has_changed(tmp_path: Path) -> N
     assert "n" in third.followers["u"]
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"followers": {"a": 1}, "weight": 1, "gain": [0, 0]}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", "{}", '{"followers": {"a": 1}, "weight": 1, "gain": [0, 0]}'),
+        pytest.param('{"weight":0,"gain":[0,0],"followers":{\n"b":{"a":1},\n"a":{"b":1}\n}}', id="not sorted"),
+        pytest.param('{"weight":0,"gain":[0,0],"followers":{\n"a":{"b":1}', id="cut"),
+    ],
+)
 def test_damaged_models_are_errors(content: str, tmp_path: Path) -> None:
     assert LanguageModel.load(tmp_path) is None
     (tmp_path / FILE).write_text(content, encoding="utf-8")
@@ -158,3 +165,37 @@ def test_texts_are_read_as_lines(tmp_path: Path) -> None:
     for path in (file, tmp_path / "none.txt"):
         with raises_code("language-model-text"):
             read_other_texts(str(path))
+
+
+def test_models_of_former_releases_are_read(tmp_path: Path) -> None:
+    """They had everything in one line."""
+    model = LanguageModel.fit(["il estoit"])
+    (tmp_path / FILE).write_text(model.to_json().replace("\n", ""), encoding="utf-8")
+    loaded = LanguageModel.load(tmp_path)
+    assert loaded is not None
+    assert loaded.followers == model.followers
+
+
+def test_contexts_are_found_one_by_one(tmp_path: Path) -> None:
+    """Each has a line, found by its characters: quotes, backslashes and line starts among them."""
+    texts = ['"a" : {"b"}', "a\\\\b\u2028", "сѣно, 𐍆", "\u0001"]
+    model = LanguageModel.fit(texts)
+    (tmp_path / FILE).write_text(model.to_json(), encoding="utf-8")
+    loaded = LanguageModel.load(tmp_path)
+    assert loaded is not None
+    for context, counts in model.followers.items():
+        assert loaded.followers.get(context) == counts
+        assert loaded.followers.get(context + "?") is None
+    assert loaded.followers == model.followers
+    assert len(loaded.followers) == len(model.followers)
+    with pytest.raises(KeyError):
+        loaded.followers["?"]
+
+
+def test_damaged_counts_are_errors_where_they_are_read(tmp_path: Path) -> None:
+    content = LanguageModel.fit(["ab"]).to_json()
+    (tmp_path / FILE).write_text(content.replace('"a":{"b":1}', '"a":{"b":"1"}'), encoding="utf-8")
+    loaded = LanguageModel.load(tmp_path)
+    assert loaded is not None
+    with raises_code("language-model-invalid"):
+        loaded.log_probability("b", "a")

@@ -128,16 +128,23 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def reading_json(
+def refusing_json(
     path: Path, error: type[DsocrError], code: str, *, message: str = "cannot be read", hint: str | None = None
-) -> Iterator[Any]:
-    """Yield the content of a JSON file; what fails in the block because of it, but its absence, raises `error`."""
+) -> Iterator[None]:
+    """Raise `error` for what fails in the block because of the content of a JSON file; not if there is no file."""
     try:
-        yield json.loads(path.read_text(encoding="utf-8"))
+        yield
     except FileNotFoundError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise error(f"{message}: {problem}", code=code, where=path, hint=hint) from problem
+
+
+@contextmanager
+def reading_json(path: Path, *refusal: Any, **more: Any) -> Iterator[Any]:
+    """Yield the content of a JSON file, refused as `refusing_json` does it."""
+    with refusing_json(path, *refusal, **more):
+        yield json.loads(path.read_text(encoding="utf-8"))
 
 
 def parse_json(text: str, where: object) -> object:

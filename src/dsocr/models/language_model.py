@@ -1,25 +1,27 @@
 """A character n-gram of the texts that a line recogniser was trained on, and the CTC beam search that asks it.
 
 The model knows only transcriptions, the base's and the archive's, so it does not
-modernise the spelling. It is stored as counts in JSON.
+modernise the spelling. It is stored as counts in JSON, with a line for each context.
 """
 
 import json
 import math
 import unicodedata
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.html import counted
-from dsocr.io.encodings import reading_json
+from dsocr.io.encodings import refusing_json
 from dsocr.io.files import until_changed
 
 FILE = "language_model.json"
@@ -46,6 +48,9 @@ _MAX_KNOWN = 300_000
 _MAX_TEXT = 16 << 20
 _MAX_FILE = 256 << 20
 """Bytes of a text file, and of a stored model."""
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_FOLLOWERS = '"followers":{'
+_END_OF_FOLLOWERS = "}}"
 
 
 def read_other_texts(setting: str) -> list[str]:
@@ -90,7 +95,7 @@ class LanguageModel:
     without and with it; `others`, which is not stored, counts the texts without images in it.
     """
 
-    followers: dict[str, dict[str, int]] = field(default_factory=dict)
+    followers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     weight: float = 0.0
     gain: tuple[float, float] = (0.0, 0.0)
     others: int = 0
@@ -116,10 +121,12 @@ class LanguageModel:
 
     def prune(self, least: int) -> None:
         """Drop n-grams of four characters and more that were counted less than `least` times."""
-        for context in [context for context in self.followers if len(context) > 2]:
-            counts = self.followers.pop(context)
-            if kept := {character: count for character, count in counts.items() if count >= least}:
-                self.followers[context] = kept
+        pruned = {}
+        for context, counts in self.followers.items():
+            bound = least if len(context) > 2 else 0
+            if kept := {character: count for character, count in counts.items() if count >= bound}:
+                pruned[context] = kept
+        self.followers = pruned
 
     def merge(self, other: "LanguageModel", times: int = 1) -> "LanguageModel":
         """Return a model of these counts and of another's, each counted several times; without a weight."""
@@ -160,9 +167,10 @@ class LanguageModel:
         return value
 
     def to_json(self) -> str:
-        """Return the counts and the weight as JSON."""
-        values = {"weight": self.weight, "gain": self.gain, "followers": self.followers}
-        return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+        """Return the counts and the weight as JSON, with a line for each context, in the order of their bytes."""
+        head = _compact({"weight": self.weight, "gain": self.gain})
+        lines = sorted(f"{_compact(context)}:{_compact(counts)}" for context, counts in self.followers.items())
+        return head.removesuffix("}") + f",{_FOLLOWERS}\n" + ",\n".join(lines) + f"\n{_END_OF_FOLLOWERS}"
 
     @classmethod
     def load(cls, folder: Path) -> "LanguageModel | None":
@@ -174,22 +182,71 @@ class LanguageModel:
         return cls(*_keep_model(folder)) if (folder / FILE).is_file() else None
 
 
-def _read_model(folder: Path) -> tuple[dict[str, dict[str, int]], float, tuple[float, float]]:
-    """Read the counts, the weight and the gain of a model."""
+class _StoredCounts(Mapping[str, Mapping[str, int]]):
+    """The counts in the lines of a file, each parsed when it is asked for: a page needs few, and all take a second."""
+
+    def __init__(self, path: Path, lines: list[bytes]) -> None:
+        self._path, self._lines = path, lines
+        self._known: dict[str, Mapping[str, int] | None] = {}
+
+    def get(self, context: str, default: Any = None) -> Any:
+        """Return what followed a context."""
+        if context not in self._known:
+            start = f"{_compact(context)}:".encode()
+            place = bisect_left(self._lines, start)
+            lines = [line for line in self._lines[place : place + 1] if line.startswith(start)]
+            self._known[context] = self._parse(lines).get(context)
+        counts = self._known[context]
+        return default if counts is None else counts
+
+    def _parse(self, lines: list[bytes]) -> Mapping[str, Mapping[str, int]]:
+        with _refusing(self._path):
+            return _checked(json.loads(b"{%b}" % b"".join(lines).removesuffix(b",")))
+
+    def __getitem__(self, context: str) -> Mapping[str, int]:
+        if (counts := self.get(context)) is None:
+            raise KeyError(context)
+        return dict(counts)
+
+    def __iter__(self) -> Iterator[str]:
+        """Parse all counts at once."""
+        self._known = dict(self._parse(self._lines))
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+
+def _checked(followers: Mapping[str, dict[str, int]]) -> Mapping[str, Mapping[str, int]]:
+    if set(map(type, chain.from_iterable(map(dict.values, followers.values())))) - {int}:
+        raise ValueError("its counts are not whole numbers")
+    return followers
+
+
+def _refusing(path: Path) -> AbstractContextManager[None]:
+    return refusing_json(path, ModelError, "language-model-invalid", message="Cannot read language model")
+
+
+def _read_model(folder: Path) -> tuple[Mapping[str, Mapping[str, int]], float, tuple[float, float]]:
+    """Read the counts, the weight and the gain of a model; former releases wrote all of it in one line."""
     path = folder / FILE
-    code, message = "language-model-invalid", "Cannot read language model"
-    if path.stat().st_size > _MAX_FILE:
-        raise ModelError(f"{message}: more than {_MAX_FILE >> 20} MiB", code=code, where=path)
-    with reading_json(path, ModelError, code, message=message) as values:
-        followers: dict[str, dict[str, int]] = values["followers"]
-        if set(map(type, chain.from_iterable(map(dict.values, followers.values())))) - {int}:
-            raise ValueError("its counts are not whole numbers")
+    with _refusing(path):
+        if path.stat().st_size > _MAX_FILE:
+            raise ValueError(f"more than {_MAX_FILE >> 20} MiB")
+        content = path.read_bytes()
+        head, *lines = content.splitlines()
+        if in_lines := head.endswith(_FOLLOWERS.encode()):
+            if lines.pop() != _END_OF_FOLLOWERS.encode() or lines != sorted(lines):
+                raise ValueError("its lines are incomplete or not sorted")
+            content = head + _END_OF_FOLLOWERS.encode()
+        values = json.loads(content)
+        followers = _StoredCounts(path, lines) if in_lines else _checked(values["followers"])
         without, with_model = map(float, values["gain"])
         return followers, float(values["weight"]), (without, with_model)
 
 
 _keep_model = until_changed(_read_model, FILE, most=1)
-"""The small base's counts take half a second to read."""
+"""What was parsed stays for the next page."""
 
 
 def search(
