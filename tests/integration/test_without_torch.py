@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -74,6 +75,17 @@ def test_what_needs_an_extra_names_what_to_type(words: list[str], use: str, data
     extra = "documents" if use == "Parquet" else "train"
     assert f"{use} needs" in message
     assert f'pip install "dsocr-hw[{extra}]"' in message
+
+
+@pytest.mark.parametrize("words", [("read",), ("transcribe", "-o", "-")], ids="-".join)
+def test_reading_loads_no_package_of_an_extra(words: tuple[str, ...]) -> None:
+    """Nor does it where all are installed: each takes time before the first line."""
+    command = [sys.executable, "-X", "importtime", "-m", "dsocr", words[0], str(PHOTO), *words[1:]]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert {"onnxruntime", "numpy"} <= loaded
+    hidden = (HIDING / "sitecustomize.py").read_text(encoding="utf-8")
+    assert not loaded & set(re.findall(r'"(\w+)"', hidden))
 
 
 @contextmanager

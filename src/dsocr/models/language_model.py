@@ -8,6 +8,7 @@ import json
 import math
 import unicodedata
 from bisect import bisect_left
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -130,12 +131,12 @@ class LanguageModel:
 
     def merge(self, other: "LanguageModel", times: int = 1) -> "LanguageModel":
         """Return a model of these counts and of another's, each counted several times; without a weight."""
-        followers = {context: dict(counts) for context, counts in self.followers.items()}
+        merged: dict[str, Mapping[str, int]] = {}
         for context, counts in other.followers.items():
-            merged = followers.setdefault(context, {})
-            for character, count in counts.items():
-                merged[character] = merged.get(character, 0) + times * count
-        return LanguageModel(followers)
+            both = Counter(self.followers.get(context, {}))
+            both.update({character: times * count for character, count in counts.items()})
+            merged[context] = both
+        return LanguageModel(ChainMap(merged, self.followers))  # type: ignore[arg-type]
 
     def log_probability(self, character: str, before: str) -> float:
         """Return how likely a character is after a text, over how likely it is after any, as a logarithm.
@@ -206,7 +207,7 @@ class _StoredCounts(Mapping[str, Mapping[str, int]]):
     def __getitem__(self, context: str) -> Mapping[str, int]:
         if (counts := self.get(context)) is None:
             raise KeyError(context)
-        return dict(counts)
+        return counts  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[str]:
         """Parse all counts at once."""

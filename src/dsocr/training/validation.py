@@ -20,6 +20,7 @@ from dsocr.evaluation.decide import is_better
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration
+from dsocr.io.processes import return_free_memory
 from dsocr.models.ctc import LineRecognizer
 from dsocr.models.family import Processor
 from dsocr.models.generation import Decoded, Generation, ScoredText, TokenScore, batches, cut_loop
@@ -133,6 +134,7 @@ class PeriodicValidation(Callback):
         """Validate once: report the result, and keep the weights if they are the best and their error below `limit`."""
         started, state = time.monotonic(), self.state
         result = self._measure(model, step)
+        return_free_memory()
         competes = math.isfinite(result.loss) and result.rank[0] < limit
         is_best = competes and (state.best is None or state.best_step is None or result.rank < state.best)
         if is_best:
