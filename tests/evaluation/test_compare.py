@@ -16,9 +16,12 @@ TEN = [f"w{n % 10}" for n in range(40)]
 Writers = Sequence[str | None]
 
 
-def read(errors: Sequence[int], writers: Writers) -> list[LineScore]:
-    """Make a line for each number, with that many letters misread."""
-    return scored(*((TEXT, "x" * wrong + TEXT[wrong:]) for wrong in errors), writers=writers)
+def read(errors: Sequence[int], writers: Writers, new: int = 0) -> list[LineScore]:
+    """Make a line for each number, with that many letters misread; those of new writers come first."""
+    lines = scored(*((TEXT, "x" * wrong + TEXT[wrong:]) for wrong in errors), writers=writers)
+    if not new:
+        return lines
+    return [replace(line, writer_status="new" if place < new else "known") for place, line in enumerate(lines)]
 
 
 def against(first: Sequence[int], second: Sequence[int], writers: Writers) -> Comparison:
@@ -48,7 +51,8 @@ def test_the_verdict(
     assert difference.change.difference == pytest.approx((sum(second) - sum(first)) / len(first) / len(TEXT))
     text = render_comparison(comparison)
     assert text.startswith(difference.summary)
-    assert text.index("\n\n") == len("\n".join([difference.summary, *comparison.answers])), "answers come first"
+    first_block = [difference.summary, *difference.harmed, *comparison.answers]
+    assert text.index("\n\n") == len("\n".join(first_block)), "answers come first"
     written = json.loads(json.dumps(comparison.to_dict(), allow_nan=False))
     assert written["differences"][0]["verdict"] == verdict
 
@@ -71,12 +75,36 @@ def test_a_verdict_on_fewer_than_five_writers_says_that_it_is_about_them(known: 
     assert against(HARD, EASY, [f"w{n % 5}" for n in range(40)]).differences[0].verdict == "too few"
 
 
-def test_the_verdict_is_on_the_typical_writer() -> None:
-    """One writer with most of the errors gets a little worse, thirteen get better."""
-    names = [f"w{n}" for n in range(14)]
-    systems = [System("a", read([5] * 13 + [20], names)), System("b", read([2, 3] * 6 + [3, 30], names))]
-    assert compare(systems).differences[0].verdict == "better"
+def test_a_typical_writer_and_all_errors_together_must_agree() -> None:
+    """Thirteen writers get better, and one with many of the errors worse: the more he has, the less is sure."""
+    names, better = [f"w{n}" for n in range(14)], [2, 3] * 6 + [3]
+    for errors, verdict in ((21, "better"), (30, "unclear")):
+        systems = [System("a", read([5] * 13 + [20], names)), System("b", read([*better, errors], names))]
+        (difference,) = compare(systems).differences
+        assert difference.verdict == verdict
+        assert difference.change.corrected_p is not None
+        assert difference.change.corrected_p < 0.01, "the typical writer's test"
+        assert f" %, {difference.change.change} (" in difference.summary
+        assert f"{difference.change.bounds})" in difference.summary
+        assert any("typical writer" in detail for detail in difference.details)
     assert against(HARD, EASY, ["a", "b"] * 20).differences[0].typical is None, "single lines"
+
+
+def test_writers_who_are_read_worse_are_named() -> None:
+    """Nobody is named for what is better, and a rise that may be chance says so."""
+    names = [f"w{n // 12}" for n in range(96)]
+    before = read([6] * 96, names, new=24)
+    after = read([9] * 12 + [6] * 12 + [2] * 72, names, new=24)
+    (difference,) = compare([System("a", before), System("b", after)]).differences
+    new, one = difference.harmed
+    assert new == "worse on new writers: CER 11.5 \N{RIGHTWARDS ARROW} 14.4 %, which may be chance"
+    assert one == "worse on writer w0: CER 11.5 \N{RIGHTWARDS ARROW} 17.3 %"
+    assert difference.to_dict()["harmed"] == [new, one]
+    assert not compare([System("a", after[12:]), System("b", before[12:])]).differences[0].harmed, "worse as a whole"
+    mixed = read([9] * 48 + [2] * 48, names)
+    (difference,) = compare([System("a", read([6] * 96, names)), System("b", mixed)]).differences
+    assert [said.split(":")[0] for said in difference.harmed[:2]] == ["worse on writer w0", "worse on writer w1"]
+    assert difference.harmed[3:] == ["worse on 1 more writer"]
 
 
 def test_lines_and_writers_are_listed_by_how_much_they_changed() -> None:

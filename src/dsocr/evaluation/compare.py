@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from itertools import combinations
+from itertools import chain, combinations
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
@@ -52,6 +52,8 @@ from dsocr.evaluation.statistics import (
 from dsocr.html import counted
 from dsocr.text import comparable, percentage
 
+_MOST_NAMED = 3
+"""Writers who are named because they are read worse."""
 DOMINANT_SHARE = 0.1
 """A single line with at least this share of all errors is reported: its text may be wrong."""
 
@@ -213,7 +215,8 @@ def read_lines(readings: Iterable[Sequence[LineScore]]) -> list[ReadLine]:
 class Difference:
     """A system compared with the first: `change` is the difference in `rate`, the main one of all rates.
 
-    `typical` is the ratio of the errors of a typical writer or page with its interval, None over single lines.
+    `typical` is the ratio of the errors of a typical writer or page with its interval, None over single lines. `harmed`
+    are sentences about writers whom the second system reads worse, if it is not worse as a whole.
     `groups` counts the writers (pages, lines) on which it is better, worse and the same. `improved` and `worsened` hold
     all changed lines, largest change first.
     """
@@ -224,6 +227,7 @@ class Difference:
     change: RateDifference
     typical: tuple[float, tuple[float, float] | None] | None
     groups: tuple[int, int, int]
+    harmed: Sequence[str]
     improved: Sequence[ReadLine]
     worsened: Sequence[ReadLine]
 
@@ -238,38 +242,32 @@ class Difference:
         first, second, unit = self.first.name, self.second.name, self.change.interval.unit
         better, worse, same = self.groups
         counts = f"better on {better} of {better + worse + same} {unit}s"
-        cers = " \N{RIGHTWARDS ARROW} ".join(
-            f"{100 * system.score.cer.rate:.1f}" for system in (self.first, self.second)
-        )
-        rates = f"{self.rate.name} {cers} %"
+        rates = f"{self.rate.name} {_arrow(system.score.cer.rate for system in (self.first, self.second))}"
         if self.verdict == "same":
             return f"{second} makes as many errors as {first} on every line"
         if self.verdict == "too few":
             return f"too few {unit}s to decide: {second} is {counts}; {rates}"
         scope = f"{self.rate.scope}, " if self.rate.scope else ""
+        interval = f" ({100 * LEVEL:.0f} % CI {self.change.bounds})" if self.change.interval.bounds else ""
+        rates += f", {self.change.change}{interval}"
         if self.verdict == "unclear":
-            return f"{scope}no clear difference between {second} and {first}: {self._amount()}; {rates}"
-        return f"{scope}{second} is {self.verdict} than {first}: {self._amount()}, {counts}; {rates}"
-
-    def _amount(self) -> str:
-        """Describe the difference that the verdict is about, and its interval."""
-        level = f"{100 * LEVEL:.0f} % CI"
-        if self.typical is None:
-            return f"{self.change.change} ({level} {self.change.bounds})"
-        ratio, ends = self.typical
-        interval = f" ({level} {describe_ratios(ends)})" if ends else ""
-        return f"{describe_ratios((ratio,))} errors for a typical {self.change.interval.unit}{interval}"
+            return f"{scope}no clear difference between {second} and {first}: {rates}"
+        return f"{scope}{second} is {self.verdict} than {first}: {rates}, {counts}"
 
     @property
     def details(self) -> list[str]:
-        """The evidence for the summary: the test, and all errors together."""
+        """The evidence for the summary: the test, and a typical writer's or page's errors."""
         change = self.change
         if change.p is None or change.corrected_p is None or self.verdict == "same":
             return []
         test = f"Wilcoxon signed-rank test over {change.interval.unit}s: {describe_p(change.p)}"
         if change.corrected_p != change.p:
             test += f", {describe_p(change.corrected_p)} corrected for all pairs (Holm)"
-        return [test, f"all errors together: {change.change} (95 % CI {change.bounds})"]
+        if self.typical is None:
+            return [test]
+        ratio, ends = self.typical
+        interval = f" (95 % CI {describe_ratios(ends)})" if ends else ""
+        return [test, f"a typical {change.interval.unit} has {describe_ratios((ratio,))} errors{interval}"]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference for JSON; the lines that changed have a file of their own."""
@@ -285,6 +283,7 @@ class Difference:
             "p": self.change.p,
             "corrected_p": self.change.corrected_p,
             "groups": {"better": better, "worse": worse, "same": same},
+            "harmed": list(self.harmed),
             "typical": self.typical and {"ratio": self.typical[0], "interval": self.typical[1]},
         }
 
@@ -365,7 +364,7 @@ def compare(
     first, clusters = systems[0], clusters_of(systems[0].lines)
     noun = "page" if pages else "line"
     rates = compare_rates(aligned, PAGE_MEASURES if pages else LINE_MEASURES)
-    differences = [_difference(first, system, clusters, rates[0]) for system in systems[1:]]
+    differences = [_difference(first, system, clusters, rates) for system in systems[1:]]
     return Comparison(
         systems=systems,
         differences=differences,
@@ -423,15 +422,18 @@ def _compare(
     }
     differences = []
     for (names, paired), decision in zip(pairs.items(), decide([*pairs.values()]), strict=True):
-        length = paired.lengths.sum()
+        length, interval, verdict = paired.lengths.sum(), withheld or difference_interval(paired), decision.verdict
+        low, high = interval.bounds or (1, 1)
+        if (withheld and verdict != "same") or (verdict in {"better", "worse"} and low <= 0 <= high):
+            verdict = "unclear"  # nobody knows, or a typical writer and all errors together do not say the same
         differences.append(
             RateDifference(
                 *names,
                 difference=float((paired.second - paired.first).sum() / length) if length else None,
-                interval=withheld or difference_interval(paired),
+                interval=interval,
                 p=None if withheld else decision.p,
                 corrected_p=None if withheld else decision.corrected_p,
-                verdict="unclear" if withheld and decision.verdict != "same" else decision.verdict,
+                verdict=verdict,
             )
         )
     scope = None
@@ -451,23 +453,55 @@ def _compare(
     )
 
 
-def _difference(first: System, second: System, clusters: Clusters, rate: ComparedRate) -> Difference:
+def _difference(first: System, second: System, clusters: Clusters, rates: Sequence[ComparedRate]) -> Difference:
     lines = read_lines([first.lines, second.lines])
     counts = [(line.scores[0].cer.errors, line.last.cer.errors, line.last.cer.length) for line in lines]
     before, after, lengths = np.array(counts, dtype=np.float64).T
     paired, changes = PairedErrors(before, after, lengths, clusters), clusters.sums(after - before)
     better, worse, same = (int(np.sum(part)) for part in (changes < 0, changes > 0, changes == 0))
-    changed = sorted(lines, key=lambda line: -abs(line.saved))
+    changed, change = sorted(lines, key=lambda line: -abs(line.saved)), rates[0].of_pair(first.name, second.name)
     return Difference(
         first=first,
         second=second,
-        rate=rate,
-        change=rate.of_pair(first.name, second.name),
+        rate=rates[0],
+        change=change,
         typical=typical_ratio(paired) if clusters.unit != "line" and lengths.any() else None,
         groups=(better, worse, same),
+        harmed=[] if change.verdict == "worse" else [*_describe_harm(first, second, paired, rates)],
         improved=[line for line in changed if line.saved > 0],
         worsened=[line for line in changed if line.saved < 0],
     )
+
+
+def _arrow(rates: Iterable[float]) -> str:
+    return " \N{RIGHTWARDS ARROW} ".join(f"{100 * rate:.1f}" for rate in rates) + " %"
+
+
+def _describe_harm(first: System, second: System, paired: PairedErrors, rates: Sequence[ComparedRate]) -> Iterator[str]:
+    """Describe on which writers the second system is worse: all known or new ones, or some of whom the test is sure."""
+    writers, parts = (
+        {name: [place for place, named in enumerate(names) if named == name] for name in dict.fromkeys(names)}
+        for names in ([line.writer for line in first.lines], [line.writer_status for line in first.lines])
+    )
+
+    def change(name: str, places: Sequence[int]) -> str:
+        ends = (pool(system.lines[place].cer for place in places).rate for system in (first, second))
+        return f"worse on {name}: {rates[0].name} {_arrow(ends)}"
+
+    for rate in rates:
+        told = rate.of_pair(first.name, second.name)
+        if rate.part != "all" and rate.name == rates[0].name and (told.difference or 0) > 0:
+            chance = "" if told.verdict == "worse" else ", which may be chance"
+            yield change(f"{rate.part} writers", parts[rate.part]) + chance
+    writers.pop(None, None)
+    tests = []
+    for places in writers.values():
+        alone = Clusters("line", np.arange(len(places)))
+        tests.append(PairedErrors(paired.first[places], paired.second[places], paired.lengths[places], alone))
+    worse = [writer for writer, decision in zip(writers, decide(tests), strict=True) if decision.verdict == "worse"]
+    yield from (change(f"writer {writer}", writers[writer]) for writer in worse[:_MOST_NAMED])
+    if len(worse) > _MOST_NAMED:
+        yield f"worse on {counted(len(worse) - _MOST_NAMED, 'more writer')}"
 
 
 def _answers(differences: Sequence[Difference], noun: str) -> list[str]:
@@ -550,7 +584,8 @@ def describe_p(p: float, name: str = "p") -> str:
 
 def render_comparison(comparison: Comparison) -> str:
     """Return the comparison as text: the answers first, then notes and every rate."""
-    blocks = ["\n".join([*(difference.summary for difference in comparison.differences), *comparison.answers])]
+    verdicts = chain.from_iterable((difference.summary, *difference.harmed) for difference in comparison.differences)
+    blocks = ["\n".join([*verdicts, *comparison.answers])]
     if comparison.cautions:
         blocks.append("\n".join(f"note: {caution}" for caution in comparison.cautions))
     blocks.append(align_columns(list(_rate_table(comparison))))

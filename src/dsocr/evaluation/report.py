@@ -1,5 +1,6 @@
 """The report of an evaluated run."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -53,6 +54,13 @@ if TYPE_CHECKING:
 _SPOKEN = {"base": "the base", "adapter": "the trained model"}
 _USABLE = 0.1
 """Above this CER, correcting is hardly faster than typing."""
+_USES = (
+    (0.02, "good enough to quote"),
+    (0.05, "good for reading; check what you quote"),
+    (0.15, "good for searching, not for quoting"),
+    (math.inf, "a draft to correct, and a search misses much"),
+)
+"""What texts are good for up to a CER, as Transkribus puts it (transkribus.org/character-error-rate-cer-explained)."""
 _LEAST_CURVE = 10
 """With at least so many lines, the benefit of checking a tenth is described."""
 _KINDS = {
@@ -195,6 +203,7 @@ def describe_in_words(
     yield from _describe_scores(card, difference)
     if difference is not None:
         yield sentence(difference.summary)
+        yield from map(sentence, difference.harmed)
     yield from _describe_writers(card)
     if seen := card.by_text.get("seen"):
         unseen = of_hundred(card.by_text["new"].final.cer.rate, "letter")
@@ -222,7 +231,9 @@ def _describe_scores(card: Scorecard, difference: Difference | None) -> Iterator
     rates = [(read.cer.rate, read.wer.rate) for read in (score, card.base) if read]
     texts = [f"{of_hundred(cer, 'letter')} and {of_hundred(wer, 'word')}" for cer, wer in rates]
     harm = "Training did harm: " if difference is not None and difference.verdict == "worse" else ""
-    yield f"{harm}{texts[0]} are wrong" + (f", before training {texts[1]}." if card.base and card.adapter else ".")
+    use = next(use for most, use in _USES if score.cer.rate <= most)
+    before = f" Before training {texts[1]} were." if card.base and card.adapter else ""
+    yield f"{harm}{texts[0]} are wrong: {use}.{before}"
     counts = [(score.failures["empty"], "not read at all"), (score.runaway, "run away")]
     also = "".join(f", {count:,} {'is' if count == 1 else 'are'} {label}" for count, label in counts if count)
     yield f"{score.exact:,} of {score.lines:,} {'line is' if score.exact == 1 else 'lines are'} perfect{also}."
