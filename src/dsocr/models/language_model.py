@@ -101,7 +101,7 @@ class LanguageModel:
     gain: tuple[float, float] = (0.0, 0.0)
     others: int = 0
     _known: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)
-    _totals: dict[str, int] = field(default_factory=dict, repr=False)
+    _seen: dict[str, tuple[Mapping[str, int], int]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def fit(cls, texts: Iterable[str]) -> Self:
@@ -158,13 +158,16 @@ class LanguageModel:
 
     def _probability(self, character: str, context: str) -> float:
         value = 1 / (len(self.followers.get("", ())) + 1)
-        for start in range(len(context), -1, -1):  # from no context to all of it
-            counts = self.followers.get(context[start:])
-            if counts is not None:
-                total = self._totals.get(context[start:])
-                if total is None:
-                    total = self._totals[context[start:]] = sum(counts.values())
-                value = (counts.get(character, 0) + len(counts) * value) / (total + len(counts))
+        for start in range(len(context), -1, -1):  # from no context to the longest that was seen
+            shorter = context[start:]
+            seen = self._seen.get(shorter)
+            if seen is None:
+                counts = self.followers.get(shorter)
+                if counts is None:
+                    break
+                seen = self._seen[shorter] = counts, sum(counts.values())
+            counts, total = seen
+            value = (counts.get(character, 0) + len(counts) * value) / (total + len(counts))
         return value
 
     def to_json(self) -> str:
@@ -202,7 +205,7 @@ class _StoredCounts(Mapping[str, Mapping[str, int]]):
 
     def _parse(self, lines: list[bytes]) -> Mapping[str, Mapping[str, int]]:
         with _refusing(self._path):
-            return _checked(json.loads(b"{%b}" % b"".join(lines).removesuffix(b",")))
+            return _checked(json.loads(f"{{{b''.join(lines).removesuffix(b',').decode()}}}"))
 
     def __getitem__(self, context: str) -> Mapping[str, int]:
         if (counts := self.get(context)) is None:

@@ -133,6 +133,7 @@ class PeriodicValidation(Callback):
     def validate(self, model: Any, step: int, limit: float = math.inf) -> None:
         """Validate once: report the result, and keep the weights if they are the best and their error below `limit`."""
         started, state = time.monotonic(), self.state
+        return_free_memory()  # of the steps, then of the reading: neither needs what the other leaves
         result = self._measure(model, step)
         return_free_memory()
         competes = math.isfinite(result.loss) and result.rank[0] < limit
