@@ -53,13 +53,15 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
         for index, line in sorted(enumerate(page.iter("{*}TextLine")), key=lambda item: _rank(item[1], ranks))
     ]
     size = stated_size(integer_attribute(page, "WIDTH"), integer_attribute(page, "HEIGHT"))
-    unspaced = [f"{where}:{xml.source_line(line)}" for line in page.iter("{*}TextLine") if _is_partly_spaced(line)]
-    message = "have words without SP between them, which are read as separate words"
+    remarks = [
+        ("have words without SP between them, which are read as separate words", f"{where}:{xml.source_line(line)}")
+        for line in page.iter("{*}TextLine")
+        if _is_partly_spaced(line)
+    ]
     stated = (
         xml.mean_confidence(xml.parse_confidence(string.get("WC")) for string in line.iter("{*}String"))
         for line in page.iter("{*}TextLine")
     )
-    remarks = [(message, place) for place in unspaced]
     return XmlPage(image or None, size, lines, confidences=dict(enumerate(stated)), remarks=remarks)
 
 

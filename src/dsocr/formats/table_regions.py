@@ -79,8 +79,7 @@ class TableWriter:
             id_ = xml.take_id(table.id, TABLE_ID, self.taken)
             outline = table.outline or _around(table, self.page)
             element = add_outlined(self.parent, "TableRegion", id_, len(self._elements), outline)
-            for key, number in zip(("rows", "columns"), table.size, strict=True) if self.roles else ():
-                element.set(key, str(number))
+            element.attrib.update(table_size(table) if self.roles else {})
             self._elements[table.id] = element
         return self._elements[table.id].get("id") or ""
 
@@ -88,11 +87,10 @@ class TableWriter:
         """Add a cell, without its lines."""
         self._written.add(cell.id)
         self.name(table)
-        name, names = ("TextRegion", ("rowIndex", "columnIndex")) if self.roles else ("TableCell", ("row", "col"))
+        name = "TextRegion" if self.roles else "TableCell"
         element = add_outlined(self._elements[table.id], name, id_, index, outline)
         placed = add_element(add_element(element, "Roles", {}), "TableCellRole", {}) if self.roles else element
-        for key, number in zip((*names, "rowSpan", "colSpan"), astuple(cell.place), strict=False):
-            placed.set(key, str(number))
+        placed.attrib.update(cell_numbers(cell.place, is_old=not self.roles))
         if cell.place.is_heading and self.roles:
             placed.set("header", "true")
         elif cell.place.is_heading:
@@ -112,6 +110,17 @@ class TableWriter:
             for child in element.iterchildren("{*}TableCell"):
                 points = parse_points(next(child.iterchildren("{*}Coords")).get("points"))
                 add_element(child, "CornerPts", {}, " ".join(map(str, cell_corners(points))))
+
+
+def table_size(table: Table) -> dict[str, str]:
+    """Return the attributes of a table's size."""
+    return dict(zip(("rows", "columns"), map(str, table.size), strict=True))
+
+
+def cell_numbers(cell: CellPlace, *, is_old: bool) -> dict[str, str]:
+    """Return the attributes of a cell's place: of Transkribus' TableCell, or of the role that a cell has since 2017."""
+    names = ("row", "col") if is_old else ("rowIndex", "columnIndex")
+    return dict(zip((*names, "rowSpan", "colSpan"), map(str, astuple(cell)), strict=False))
 
 
 def add_outlined(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from dsocr.console import current_reporter, progress_bar
-from dsocr.errors import DataError, group_messages, not_installed
+from dsocr.errors import DataError, group_messages, require_package
 from dsocr.io.files import safe_stem
 from dsocr.io.web import Fetch, FetchOptions
 from dsocr.options import ON, Rare, ScriptName, StrPath, between
@@ -92,10 +92,7 @@ def open_workbench(
     if tables:
         detect = partial(find_lines_of_tables, detect, choose_detector(segmenter))
     training_config = find_training_config(reads_with, None if config is None else Path(config))
-    try:  # slow, and not needed to say what does not exist
-        import nicegui  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise not_installed("the workbench", error.name, "workbench") from error
+    require_package("the workbench", "nicegui", "workbench")
     from dsocr.data.dataset import SourceReport
     from dsocr.formats.xml import preferred_layer
     from dsocr.workbench.archive import find_lines, import_pages, open_archive, read_sources

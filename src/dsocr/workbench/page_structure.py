@@ -12,7 +12,7 @@ from lxml import etree
 from dsocr.document import CellPlace, Outline, Table, bounds_of_boxes, format_points
 from dsocr.formats.alto import box_attributes, parse_alto
 from dsocr.formats.page import REGION_TYPES, parse_page
-from dsocr.formats.table_regions import HEADING, TABLE_ID, parse_cells
+from dsocr.formats.table_regions import HEADING, TABLE_ID, cell_numbers, parse_cells, table_size
 from dsocr.formats.xml import (
     UNGROUPED_BLOCK,
     custom_kind,
@@ -122,7 +122,7 @@ class PageStructure:
                 self._retype(element, region.kind)
             if region.cell and region.cell != known.cell:
                 roles = [role for roles in element.all("Roles") for role in roles.all("TableCellRole")]
-                (roles or [element])[0].set(_cell_numbers(region.cell, is_old=not roles))
+                (roles or [element])[0].set(cell_numbers(region.cell, is_old=not roles))
 
     def _add_regions(self) -> None:
         filled = {line.region for line in self.lines}
@@ -154,7 +154,7 @@ class PageStructure:
                 self._changed_tables.add(id_)
                 if (outline := now[id_].outline) and outline != former[id_].outline:
                     self._reshape(element, outline)
-                element.set(_table_size(now[id_]), add=False)
+                element.set(table_size(now[id_]), add=False)
                 for grid in element.all("Grid"):  # where the rulings crossed before
                     element.remove(grid)
 
@@ -321,12 +321,12 @@ class PageStructure:
         is_old = bool(element.all("TableCell")) if element else self.tree.namespace[-10:] < "2017"
         if element is None:
             assert table.outline
-            size = {} if is_old else _table_size(table)
+            size = {} if is_old else table_size(table)
             id_ = self.tree.free_id(f"{TABLE_ID}_1")
             element = self._tables[table.id] = new("TableRegion", {"id": id_, **size}, self._shape(table.outline))
             self._changed_tables.add(table.id)
             self._add_to_page(next(self.tree.iter("Page")), element)
-        id_, numbers = self.tree.free_id(f"region_{region.number}"), _cell_numbers(place, is_old=is_old)
+        id_, numbers = self.tree.free_id(f"region_{region.number}"), cell_numbers(place, is_old=is_old)
         shape = self._shape(region.outline)
         if is_old:
             kind = custom_kind(HEADING) if place.is_heading else None
@@ -447,16 +447,6 @@ def _arrange(container: Element, items: Sequence[Element]) -> None:
 def _rank(element: Element) -> int:
     match = _RANK.search(element.get("custom"))
     return int(match[1]) if match and match[1] else _NO_RANK
-
-
-def _table_size(table: Table) -> dict[str, str]:
-    return dict(zip(("rows", "columns"), map(str, table.size), strict=True))
-
-
-def _cell_numbers(cell: CellPlace, *, is_old: bool) -> dict[str, str]:
-    """The attributes of a cell's place: of Transkribus' TableCell, or of the role that a cell has since 2017."""
-    names = ("row", "col") if is_old else ("rowIndex", "columnIndex")
-    return dict(zip((*names, "rowSpan", "colSpan"), map(str, astuple(cell)), strict=False))
 
 
 def _page_type(kind: str, custom: str) -> dict[str, str | None]:
