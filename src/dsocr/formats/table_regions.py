@@ -79,7 +79,8 @@ class TableWriter:
             id_ = xml.take_id(table.id, TABLE_ID, self.taken)
             outline = table.outline or _around(table, self.page)
             element = add_outlined(self.parent, "TableRegion", id_, len(self._elements), outline)
-            element.attrib.update(table_size(table) if self.roles else {})
+            for key, number in table_size(table).items() if self.roles else ():
+                element.set(key, number)
             self._elements[table.id] = element
         return self._elements[table.id].get("id") or ""
 
@@ -90,7 +91,8 @@ class TableWriter:
         name = "TextRegion" if self.roles else "TableCell"
         element = add_outlined(self._elements[table.id], name, id_, index, outline)
         placed = add_element(add_element(element, "Roles", {}), "TableCellRole", {}) if self.roles else element
-        placed.attrib.update(cell_numbers(cell.place, is_old=not self.roles))
+        for key, number in cell_numbers(cell.place, is_old=not self.roles).items():
+            placed.set(key, number)
         if cell.place.is_heading and self.roles:
             placed.set("header", "true")
         elif cell.place.is_heading:
