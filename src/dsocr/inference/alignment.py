@@ -225,9 +225,9 @@ class _Sequence:
             begins.append(np.where(is_reached, first, -1))
             sources.append(origin)
             best = np.maximum(best, reached)
-            total = np.logaddexp(
-                total + self.no_text[number], _scatter(length, ends, self._jump(total)[starts][:, None] + scores)
-            )
+            ending = np.full(length + 1, NEVER)
+            np.logaddexp.at(ending, ends, self._jump(total)[starts][:, None] + scores)
+            total = np.logaddexp(total + self.no_text[number], ending)
             totals.append(total)
             tables.append((starts, scores, ends))
         is_blank_after = np.logical_and.accumulate(self.text.spaces[::-1])[::-1]
@@ -345,15 +345,6 @@ def _over_space(values: Array, spaces: NDArray[np.bool_]) -> Array:
     after = np.full(len(values), NEVER)
     after[1:] = np.where(spaces, values[:-1], NEVER)
     return after
-
-
-def _scatter(length: int, ends: Indices, values: Array) -> Array:
-    """Return the log of the sum of the exponentials of the values that end at each place."""
-    highest = np.full(length + 1, NEVER)
-    np.maximum.at(highest, ends.ravel(), values.ravel())
-    sums = np.zeros(length + 1)
-    np.add.at(sums, ends.ravel(), np.where(values > NEVER / 2, np.exp(values - highest[ends]), 0.0).ravel())
-    return np.asarray(highest + np.log(np.maximum(sums, 1e-300)), np.float64)
 
 
 class Anchors:
