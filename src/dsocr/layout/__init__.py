@@ -16,7 +16,7 @@ from dsocr.errors import DataError
 from dsocr.images import decode_image
 from dsocr.layout.lines import arrange_lines, find_outlines
 from dsocr.outlines import quarter_turns
-from dsocr.runs import RunFolder, adapter_digest
+from dsocr.runs import SHIPPED_DETECTOR, RunFolder, adapter_digest
 
 FindLines = Callable[[bytes, str], Sequence[Line]]
 """Finds the lines on the image in a file's content; the page's id begins their `where`."""
@@ -51,9 +51,9 @@ def choose_detector(segmenter: str) -> DetectOutlines:
     return partial(detect_outlines, detector=_detector_folder(segmenter))
 
 
-def _detector_folder(segmenter: str) -> Path | None:
+def _detector_folder(segmenter: str) -> Path:
     if segmenter == DETECTOR:
-        return None
+        return SHIPPED_DETECTOR
     if not Path(segmenter).is_dir():
         message = f"unknown segmenter {segmenter!r}; give {DETECTOR} or the folder of a run that trained a detector"
         raise DataError(message, code="segmenter-unknown")
@@ -65,7 +65,7 @@ def identify_segmenter(name: str) -> str:
     return f"{name} {adapter_digest(RunFolder.to_find_lines_with(Path(name)))}" if Path(name).is_dir() else name
 
 
-def detect_lines(content: bytes, where: str, detector: Path | None = None) -> Sequence[Line]:
+def detect_lines(content: bytes, where: str, detector: Path = SHIPPED_DETECTOR) -> Sequence[Line]:
     """Detect the lines of the image in a file's content, with the shipped detector or that of a folder.
 
     Lines of a page that lies on its side get baselines that say so: upwards, until `read_locally` has seen which way
@@ -81,11 +81,11 @@ def detect_lines(content: bytes, where: str, detector: Path | None = None) -> Se
     return arrange_lines(outlines, where)
 
 
-def detect_outlines(image: Image.Image, side: int | None = None, detector: Path | None = None) -> list[Outline]:
+def detect_outlines(image: Image.Image, side: int | None = None, detector: Path = SHIPPED_DETECTOR) -> list[Outline]:
     """Detect the outlines of lines on an image, scaled so that its longer side has `side` pixels; in no order."""
     from dsocr.layout.text_detector import SIDE, detect_text, keep_detector
 
-    return find_outlines(detect_text(image, keep_detector(detector) if detector else None, side or SIDE), image.size)
+    return find_outlines(detect_text(image, keep_detector(detector), side or SIDE), image.size)
 
 
 def lies_on_side(outlines: Sequence[Outline]) -> bool:
@@ -121,7 +121,7 @@ def _turn_back(line: Line, height: int) -> Line:
     return replace(line, outline=back(line.outline), region=replace(line.region, outline=back(line.region.outline)))
 
 
-def _require_large_lines(page: Image.Image, outlines: Sequence[Outline], detector: Path | None) -> None:
+def _require_large_lines(page: Image.Image, outlines: Sequence[Outline], detector: Path) -> None:
     """Raise DataError if the middle of a page, seen enlarged, has many small lines that were not found."""
     from dsocr.layout.text_detector import SIDE
 
