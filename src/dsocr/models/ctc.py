@@ -505,8 +505,8 @@ class LineRecognizer(Family):
         """Return the processor with a language model of the texts, at the weight that reads the lines best.
 
         Tried too are the base's own model with the texts added to it, and both with `others`, texts without images, and
-        with own `readings` as well. Without one unless `is_better` accepts the errors of each line without and with the
-        best model.
+        with own `readings` as well. In doubt it stays as it was: a base with a model of its own gets one unless
+        `is_better` says, of the errors of each line, that reading without is better; another one only if it helps.
         """
         from rapidfuzz.distance import Levenshtein
 
@@ -530,7 +530,7 @@ class LineRecognizer(Family):
                 errors[number, weight].append(Levenshtein.distance(text, reference))
         best = min(errors, key=lambda key: sum(errors[key]))
         chosen: LanguageModel | None = None
-        if is_better(greedy, errors[best]):
+        if is_better(greedy, errors[best]) if former is None else not is_better(errors[best], greedy):
             length, chosen = max(1, sum(map(len, references))), models[best[0]]
             chosen.weight, chosen.gain = best[1], (sum(greedy) / length, sum(errors[best]) / length)
         result: LineProcessor = replace(processor, language_model_source=chosen)
