@@ -11,9 +11,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from dsocr.cli.printing import checked
+from dsocr.console import Printer
 from dsocr.data import check as page_module
 from dsocr.data.check import Findings, check_dataset
+from dsocr.data.check.leaks import report_leaks
 from dsocr.data.dataset import Dataset
+from dsocr.html import counted
+from dsocr.training.preview import CheckReport
 from tests.html_pages import Page
 
 HOSTILE = "<script>alert('1')</script>"
@@ -42,6 +47,8 @@ def test_page_shows_findings_remedies_and_every_place(findings: Findings, html: 
     page = Page(html)
     assert len(page.values("data-code")) == len(findings)
     assert all(finding.message in page.words and finding.remedy in page.words for finding in findings)
+    assert findings.summary() in page.words
+    assert "In more than one split" in page.words
     assert {"train", "validation", "test"} <= set(re.findall(r"\w+", page.words))
     (section,) = re.findall(r'data-code="invisible-characters".*?</details>\s*</details>', html, re.DOTALL)
     assert section.count("<figure") == 12
@@ -76,10 +83,31 @@ def test_page_has_a_limit_for_images(findings: Findings, monkeypatch: pytest.Mon
     assert Page(findings.to_html()).tags.count("img") == 1
 
 
+def test_the_terminal_has_the_verdict_and_the_first_places(
+    findings: Findings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert findings.dataset is not None
+    urgent = [finding for finding in findings if finding.severity != "note"]
+    assert len(urgent) > 3
+    checked(Printer(), CheckReport(findings.dataset, findings, report_leaks(findings.dataset)))
+    printed = "".join(capsys.readouterr()).splitlines()
+    assert len(printed) <= 12
+    verdict = printed[0]
+    errors, places = len(findings.of("error")), {each.where for found in urgent for each in found.examples}
+    assert verdict.endswith(
+        f": {counted(errors, 'error')} to correct before training; {len(places)} places to look at, "
+        f"{counted(len(findings.of('note')), 'note')}"
+    )
+    assert printed[1:7:2] == [str(finding) for finding in urgent[:3]]
+    assert printed[2] == f"    fix: {urgent[0].remedy}"
+    assert printed[7] == f"and {counted(len(urgent) - 3, 'other kind')} of problems"
+    assert all(f"{finding.code} ({finding.count})" in printed[8] for finding in findings.of("note"))
+
+
 def test_page_and_table_without_findings(findings: Findings) -> None:
     clean = Findings(findings.dataset, findings.samples)
     page = Page(clean.to_html())
-    assert "No problems found." in page.words
+    assert "No findings." in page.words
     assert (str(clean), clean.summary()) == ("no findings", "no findings")
     assert "no findings" in clean._repr_html_()
 

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 import dsocr
 from dsocr.console import Printer, current_reporter, format_duration
 from dsocr.errors import first_few, group_messages, option, typed
+from dsocr.html import counted
 from dsocr.text import percentage
+
+_MOST_FINDINGS = 3
+"""Findings of a check that the terminal shows; the page has all."""
 
 if TYPE_CHECKING:
     from dsocr.data.convert import Conversion
@@ -57,9 +61,7 @@ def _print_card(printer: Printer, card: "Card | Conversion") -> None:
 
 
 def checked(printer: Printer, report: "dsocr.CheckReport") -> None:
-    """Print fixes, findings, and the separation of the splits."""
-    from dsocr.data.check.leaks import leak_tables
-
+    """Print fixes, the verdict, and the first findings that need a look."""
     if report.fixes is not None:
         fixes = report.fixes
         for (code, split), count in sorted(fixes.counts().items()):
@@ -72,18 +74,18 @@ def checked(printer: Printer, report: "dsocr.CheckReport") -> None:
             printer.message("nothing to fix; no dataset was written")
         else:
             printer.message(f"dataset: {fixes.dataset} (all changes are listed in {fixes.dataset / 'fixes.jsonl'})")
-    for finding in report.findings:  # before the splits, whose tables are long
-        printer.result(str(finding))
-        for line in finding.details():
-            printer.message(f"    {line}")
-    for title, header, rows in () if printer.quiet else leak_tables(report.splits):
-        printer.result(f"{title}:")
-        printer.table(header, rows)
-        printer.result("")
-    for split, facts in report.splits.splits.items():
-        if facts.sha256:
-            printer.message(f"{split}: sha256 {facts.sha256}")
     printer.result(f"{report.dataset.folder}: {report.findings.summary()}")
+    urgent = [finding for severity in ("error", "warning") for finding in report.findings.of(severity)]
+    for finding in urgent[:_MOST_FINDINGS]:
+        printer.result(str(finding))
+        printer.message(f"    fix: {finding.remedy}")
+    if len(urgent) > _MOST_FINDINGS:
+        printer.message(f"and {counted(len(urgent) - _MOST_FINDINGS, 'other kind')} of problems")
+    if notes := [f"{finding.code} ({finding.count:,})" for finding in report.findings.of("note")]:
+        printer.message(f"notes on the dataset: {', '.join(notes)}")
+    if not report.written:
+        hint = f"dsocr check {typed(report.dataset.folder)} {option('html', 'check.html')}"
+        printer.message(f"every place, with its image, and how far apart the splits are: {hint}")
     for label, path in report.written.items():
         printer.result(f"{label}: {path}")
     if not report.findings.of("error"):

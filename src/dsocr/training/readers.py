@@ -88,7 +88,7 @@ class ReaderLearner:
                 hint = f"see `dsocr check {typed(dataset.folder)}`"
                 raise DataError(message, code="dataset-has-errors", where=dataset.folder, hint=hint)
             if check.fix:
-                current_reporter().complain(f"{dataset.folder} has {check.message}: {check.fix}")
+                current_reporter().complain(f"{dataset.folder}: {check.message}: {check.fix}")
         self.drawn = training_samples(dataset, config)
         samples, self.excluded = within_budget(self.drawn, processor, config)
         self.count = len(samples)

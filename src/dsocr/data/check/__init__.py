@@ -1,7 +1,6 @@
 """Check a dataset for mistakes: in images, texts, pairs of both, and splits."""
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +10,12 @@ from markupsafe import Markup
 
 from dsocr.data.check import image_checks, split_checks, text_checks
 from dsocr.data.check.findings import SEVERITIES, CheckedSample, Example, Finding, Problem, Severity
+from dsocr.data.check.leaks import leak_tables, report_leaks
 from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.data.dataset import Dataset
-from dsocr.document import Sample, Split
+from dsocr.document import Split
 from dsocr.formats.tables import spreadsheet
-from dsocr.html import Thumbnails, render
+from dsocr.html import Thumbnails, counted, render
 from dsocr.io.work import explain_disk_errors, write_file
 from dsocr.runs import to_json
 from dsocr.text import is_blank
@@ -62,10 +62,13 @@ class Findings:
         return [finding for finding in self if finding.severity == severity]
 
     def summary(self) -> str:
-        """The number of errors, warnings and notes."""
-        totals = {severity: sum(finding.count for finding in self.of(severity)) for severity in SEVERITIES}
-        counts = ", ".join(f"{total:,} {kind}{'s' * (total != 1)}" for kind, total in totals.items())
-        return counts if self else "no findings"
+        """Whether anything stops a training, the places to look at, and the number of notes on the dataset."""
+        errors, warnings, notes = map(self.of, SEVERITIES)
+        places = {example.where for finding in (*errors, *warnings) for example in finding.examples}
+        stops = f"{counted(len(errors), 'error')} to correct before training" if errors else "nothing stops a training"
+        looks = f"{counted(len(places), 'place')} to look at" if places else ""
+        told = ", ".join(filter(None, (looks, counted(len(notes), "note") if notes else "")))
+        return "; ".join(filter(None, (stops, told))) if self else "no findings"
 
     def __str__(self) -> str:
         lines = [line for finding in self for line in (str(finding), *(f"    {text}" for text in finding.details()))]
@@ -87,7 +90,7 @@ class Findings:
 
     def to_html(self, path: str | Path | None = None) -> str:
         """A page with the findings and their images, in one file; also written to `path` if given."""
-        return _write(path, render_page(list(self), self.samples, self.dataset))
+        return _write(path, render_page(self))
 
     def _repr_html_(self) -> str:
         return render(__package__, "findings_table.html.jinja", findings=list(self), summary=self.summary())
@@ -109,12 +112,9 @@ _MAX_EXAMPLES = 1000
 """Examples of a finding on the page; JSON and CSV list all."""
 
 
-def render_page(findings: Sequence[Finding], samples: Sequence[CheckedSample], dataset: Dataset | None = None) -> str:
-    """Render findings with their examples and images as one HTML page."""
-    by_id = {item.sample.id: item.sample for item in samples}
-    splits: dict[str, list[Sample]] = defaultdict(list)
-    for item in samples:
-        splits[item.sample.split].append(item.sample)
+def render_page(found: Findings) -> str:
+    """Render findings with their examples and images, and how far apart the splits are, as one HTML page."""
+    by_id, dataset, findings = {item.sample.id: item.sample for item in found.samples}, found.dataset, list(found)
     thumbnails = Thumbnails(_THUMBNAIL, MAX_BYTES)
 
     def illustrated(examples: Iterable[Example]) -> list[tuple[Example, list[tuple[Markup, str]]]]:
@@ -133,9 +133,10 @@ def render_page(findings: Sequence[Finding], samples: Sequence[CheckedSample], d
         "findings.html.jinja",
         style="findings.css",
         script="findings.js",
+        verdict=found.summary(),
         name=dataset.folder.resolve().name if dataset else "a dataset",
         severities=SEVERITIES,
-        splits=splits,
+        tables=leak_tables(report_leaks(dataset)) if dataset else [],
         all_splits=list(Split),
         findings=findings,
         examples=list(zip(findings, first, rest, strict=True)),
