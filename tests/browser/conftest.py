@@ -171,3 +171,11 @@ def window(shared_tab: Opened, store: CorrectionStore) -> Iterator[Page]:
     page.set_viewport_size(SIZE)
     page.emulate_media(color_scheme="light")
     assert complaints == []
+
+
+def press_key(page: Page, key: str, code: str) -> None:
+    """Press a key of another layout, by what it types and by its place."""
+    page.evaluate(
+        "init => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {...init, bubbles: true}))",
+        {"key": key, "code": code},
+    )

@@ -21,7 +21,7 @@ from dsocr.evaluation.audit import (
     texts_to_score,
     write_audit,
 )
-from tests.browser.conftest import Open
+from tests.browser.conftest import Open, press_key
 from tests.conftest import draw_line
 
 LINES = 200
@@ -77,6 +77,12 @@ def test_keys_judge_the_lines_and_the_file_is_counted(audited: Path, open_page: 
     expect(page.locator("#judging output")).to_have_text(f"0 of {FIRST + DRAWN} judged.")
     page.keyboard.press("Control+w")
     assert current(page) == first, "keys of the browser judge nothing"
+    for key, code, place in (("ц", "KeyW", second), ("г", "KeyU", first), ("z", "KeyW", first)):
+        press_key(page, key, code)
+        assert current(page) == place, "as labelled; in the same place where no Latin letter is"
+    page.get_by_role("button", name="wrong").click()
+    assert current(page) == second
+    page.keyboard.press("u")
 
     answers = ["w" if number % 7 == 0 else "r" for number in range(FIRST + DRAWN)]
     for answer in answers[:-1]:
@@ -89,7 +95,7 @@ def test_keys_judge_the_lines_and_the_file_is_counted(audited: Path, open_page: 
     expect(page.locator("#judging output")).to_have_text(f"{FIRST + DRAWN - 1} of {FIRST + DRAWN} judged.")
     page.keyboard.press(answers[-1])
     with page.expect_download() as saved:
-        page.get_by_role("button").click()
+        page.get_by_role("button", name=f"Save {JUDGED}").click()
     saved.value.save_as(audited / JUDGED)
 
     counted = rank(audited)

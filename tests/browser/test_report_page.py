@@ -9,7 +9,7 @@ from PIL import Image, ImageStat
 from playwright.sync_api import Page
 
 from dsocr.evaluation.report import report as write_report
-from tests.browser.conftest import Open
+from tests.browser.conftest import Open, press_key
 from tests.conftest import rendering
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
 
@@ -58,7 +58,11 @@ def test_the_keyboard_walks_through_the_lines_that_are_shown(report: Path, open_
     page.keyboard.press("k")
     page.keyboard.press("k")
     assert focused(page) == "l1", "before the first there is none"
-    page.keyboard.press("/")
+    press_key(page, "о", "KeyJ")
+    assert focused(page) == "l2", "on a Russian layout too"
+    press_key(page, "л", "KeyK")
+    assert focused(page) == "l1"
+    press_key(page, ".", "Slash")
     page.keyboard.type("jk")
     assert page.input_value("input[name=words]") == "jk", "a search is no walk"
     page.fill("input[name=words]", "")

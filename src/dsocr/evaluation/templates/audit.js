@@ -52,18 +52,25 @@
     if (sentence) document.getElementById("count").textContent = sentence;
     if (scroll) figures[at].scrollIntoView({ block: "center" });
   };
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.altKey || event.metaKey) return;
-    const answer = { r: "no", w: "yes", u: "" }[event.key.toLowerCase()];
-    if (answer === undefined) return;
+  const judge = (answer) => {
     if (!answer && !answers[figures[at].dataset.id]) at = Math.max(0, at - 1);
     answers[figures[at].dataset.id] = answer;
     if (answer) at = Math.min(figures.length - 1, at + 1);
     const kept = Object.entries(answers).map(([id, own]) => [id, [own, given[id]]]);
     try { localStorage.setItem(key, JSON.stringify(Object.fromEntries(kept))); } catch { /* judged in this window only */ }
     show(true);
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    // On a layout without Latin letters, the key in the same place.
+    const letter = /^[a-z]$/i.test(event.key) ? event.key : event.code.replace("Key", "");
+    const answer = { r: "no", w: "yes", u: "" }[letter.toLowerCase()];
+    if (answer !== undefined) judge(answer);
   });
-  form.querySelector("button").addEventListener("click", () => {
+  for (const button of form.querySelectorAll("button[data-answer]")) {
+    button.addEventListener("click", () => judge(button.dataset.answer));
+  }
+  form.querySelector("button.save").addEventListener("click", () => {
     const quote = (text) => `"${text.replaceAll('"', '""')}"`;
     const rows = figures.map((figure) => `${quote(figure.dataset.id)},${answers[figure.dataset.id]}`);
     const link = document.createElement("a");

@@ -51,9 +51,11 @@
       return;
     }
     const reading = Boolean(document.activeElement.closest("article.line"));
-    if (event.key === "j" || (reading && event.key === "ArrowDown")) walk(1);
-    else if (event.key === "k" || (reading && event.key === "ArrowUp")) walk(-1);
-    else if (event.key === "/") words.focus();
+    // On a layout without Latin letters, the key in the same place.
+    const letter = /^[a-z]$/i.test(event.key) ? event.key : event.code;
+    if (["j", "KeyJ"].includes(letter) || (reading && event.key === "ArrowDown")) walk(1);
+    else if (["k", "KeyK"].includes(letter) || (reading && event.key === "ArrowUp")) walk(-1);
+    else if (event.key === "/" || letter === "Slash") words.focus();
     else return;
     event.preventDefault();
   });
