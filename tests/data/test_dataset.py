@@ -152,6 +152,11 @@ def test_the_fold_after_the_tested_one_validates() -> None:
     assert [split_of_fold(fold, 4, 4) for fold in (1, 2, 3, 4)] == ["validation", "train", "train", "test"]
 
 
+def test_a_dataset_is_shown_in_a_line(folded: Path, prepared: Path) -> None:
+    assert repr(Dataset.open(prepared)) == f"Dataset({prepared}: 1/1/1 lines)"
+    assert repr(Dataset.open(folded, fold=2)) == f"Dataset({folded}: fold 2 of 8 lines)"
+
+
 def test_every_sample_is_tested_once_and_no_writer_crosses(folded: Path) -> None:
     tested: Counter[str] = Counter()
     plain = {sample.id: sample.image for sample in Dataset.open(folded)}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import dsocr
 from dsocr.console import Printer, current_reporter, format_duration
 from dsocr.errors import first_few, group_messages, option, typed
-from dsocr.html import counted
 from dsocr.text import percentage
 
 _MOST_FINDINGS = 3
@@ -62,6 +61,8 @@ def _print_card(printer: Printer, card: "Card | Conversion") -> None:
 
 def checked(printer: Printer, report: "dsocr.CheckReport") -> None:
     """Print fixes, the verdict, and the first findings that need a look."""
+    from dsocr.html import counted  # which loads Pillow
+
     if report.fixes is not None:
         fixes = report.fixes
         for (code, split), count in sorted(fixes.counts().items()):

@@ -255,7 +255,7 @@ def split_hash(metadata: bytes, image_hashes: Iterable[str]) -> str:
     return hashlib.sha256(metadata + bytes.fromhex("".join(image_hashes))).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Dataset:
     """A dataset folder and its card; samples are read when needed.
 
@@ -266,7 +266,7 @@ class Dataset:
     folder: Path
     card: Card
     fold: int | None = None
-    report: SourceReport = field(default_factory=SourceReport, compare=False, repr=False)
+    report: SourceReport = field(default_factory=SourceReport, compare=False)
 
     @classmethod
     def open(cls, folder: str | Path, *, fold: int | None = None) -> "Dataset":
@@ -380,6 +380,12 @@ class Dataset:
             f"{name:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}" for name, part in self.card.splits.items()
         ]
         return "\n".join([str(self.folder), f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}", *rows])
+
+    def __repr__(self) -> str:
+        sizes = [part.samples for part in self.card.splits.values()]
+        if self.fold is not None:  # the card has the sizes of the first fold
+            return f"Dataset({self.folder}: fold {self.fold} of {sum(sizes)} {self.card.unit}s)"
+        return f"Dataset({self.folder}: {'/'.join(map(str, sizes))} {self.card.unit}s)"
 
     def _repr_html_(self) -> str:
         """The same table, shown by notebooks."""

@@ -484,22 +484,22 @@ def _describe_harm(first: System, second: System, paired: PairedErrors, rates: S
         for names in ([line.writer for line in first.lines], [line.writer_status for line in first.lines])
     )
 
-    def change(name: str, places: Sequence[int]) -> str:
+    def describe(name: str, places: Sequence[int]) -> str:
         ends = (pool(system.lines[place].cer for place in places).rate for system in (first, second))
         return f"worse on {name}: {rates[0].name} {_arrow(ends)}"
 
     for rate in rates:
-        told = rate.of_pair(first.name, second.name)
-        if rate.part != "all" and rate.name == rates[0].name and (told.difference or 0) > 0:
-            chance = "" if told.verdict == "worse" else ", which may be chance"
-            yield change(f"{rate.part} writers", parts[rate.part]) + chance
+        change = rate.of_pair(first.name, second.name)
+        if rate.part != "all" and rate.name == rates[0].name and (change.difference or 0) > 0:
+            chance = "" if change.verdict == "worse" else ", which may be chance"
+            yield describe(f"{rate.part} writers", parts[rate.part]) + chance
     writers.pop(None, None)
     tests = []
     for places in writers.values():
         alone = Clusters("line", np.arange(len(places)))
         tests.append(PairedErrors(paired.first[places], paired.second[places], paired.lengths[places], alone))
     worse = [writer for writer, decision in zip(writers, decide(tests), strict=True) if decision.verdict == "worse"]
-    yield from (change(f"writer {writer}", writers[writer]) for writer in worse[:_MOST_NAMED])
+    yield from (describe(f"writer {writer}", writers[writer]) for writer in worse[:_MOST_NAMED])
     if len(worse) > _MOST_NAMED:
         yield f"worse on {counted(len(worse) - _MOST_NAMED, 'more writer')}"
 

@@ -66,9 +66,9 @@ class Findings:
         errors, warnings, notes = map(self.of, SEVERITIES)
         places = {example.where for finding in (*errors, *warnings) for example in finding.examples}
         stops = f"{counted(len(errors), 'error')} to correct before training" if errors else "nothing stops a training"
-        looks = f"{counted(len(places), 'place')} to look at" if places else ""
-        told = ", ".join(filter(None, (looks, counted(len(notes), "note") if notes else "")))
-        return "; ".join(filter(None, (stops, told))) if self else "no findings"
+        counts = [f"{counted(len(places), 'place')} to look at"] * bool(places)
+        counts += [counted(len(notes), "note")] * bool(notes)
+        return "; ".join(filter(None, (stops, ", ".join(counts)))) if self else "no findings"
 
     def __str__(self) -> str:
         lines = [line for finding in self for line in (str(finding), *(f"    {text}" for text in finding.details()))]
@@ -112,9 +112,9 @@ _MAX_EXAMPLES = 1000
 """Examples of a finding on the page; JSON and CSV list all."""
 
 
-def render_page(found: Findings) -> str:
+def render_page(report: Findings) -> str:
     """Render findings with their examples and images, and how far apart the splits are, as one HTML page."""
-    by_id, dataset, findings = {item.sample.id: item.sample for item in found.samples}, found.dataset, list(found)
+    by_id, dataset, findings = {item.sample.id: item.sample for item in report.samples}, report.dataset, list(report)
     thumbnails = Thumbnails(_THUMBNAIL, MAX_BYTES)
 
     def illustrated(examples: Iterable[Example]) -> list[tuple[Example, list[tuple[Markup, str]]]]:
@@ -133,7 +133,7 @@ def render_page(found: Findings) -> str:
         "findings.html.jinja",
         style="findings.css",
         script="findings.js",
-        verdict=found.summary(),
+        verdict=report.summary(),
         name=dataset.folder.resolve().name if dataset else "a dataset",
         severities=SEVERITIES,
         tables=leak_tables(report_leaks(dataset)) if dataset else [],
