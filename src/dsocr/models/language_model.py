@@ -101,7 +101,7 @@ class LanguageModel:
     gain: tuple[float, float] = (0.0, 0.0)
     others: int = 0
     _known: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)
-    _seen: dict[str, tuple[Mapping[str, int], int]] = field(default_factory=dict, repr=False)
+    _seen: dict[str, list[tuple[Mapping[str, int], int, int]]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def fit(cls, texts: Iterable[str]) -> Self:
@@ -143,32 +143,34 @@ class LanguageModel:
 
         The network has learnt how frequent each character is, so only the preceding ones add something.
         """
-        key = character, (_PADDING + before)[1 - ORDER :]
-        known = self._known.get(key)
+        context = (_PADDING + before)[1 - ORDER :]
+        known = self._known.get((character, context))
         if known is None:
-            known = math.log(self._probability(*key) / self._probability(character, ""))
+            anywhere = value = 1 / (len(self.followers.get("", ())) + 1)
+            for place, (counts, kinds, total) in enumerate(self._counts(context)):
+                value = (counts.get(character, 0) + kinds * value) / total
+                if place == 0:
+                    anywhere = value
+            known = math.log(value / anywhere)
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
-            self._known[key] = known
+                self._seen.clear()
+            self._known[character, context] = known
         return known
 
     def score(self, text: str) -> float:
         """Return the sum of `log_probability` over the characters of a text and its end."""
         return math.fsum(self.log_probability(character, text[:at]) for at, character in enumerate(text + _END))
 
-    def _probability(self, character: str, context: str) -> float:
-        value = 1 / (len(self.followers.get("", ())) + 1)
-        for start in range(len(context), -1, -1):  # from no context to the longest that was seen
-            shorter = context[start:]
-            seen = self._seen.get(shorter)
-            if seen is None:
-                counts = self.followers.get(shorter)
-                if counts is None:
-                    break
-                seen = self._seen[shorter] = counts, sum(counts.values())
-            counts, total = seen
-            value = (counts.get(character, 0) + len(counts) * value) / (total + len(counts))
-        return value
+    def _counts(self, context: str) -> list[tuple[Mapping[str, int], int, int]]:
+        """Return what followed no context to the longest end of this one that was seen, its kinds, and both sums."""
+        seen = self._seen.get(context)
+        if seen is None:
+            shorter = self._counts(context[1:]) if context else []
+            counts = self.followers.get(context) if len(shorter) == len(context) else None
+            last = [(counts, len(counts), sum(counts.values()) + len(counts))] if counts is not None else []
+            seen = self._seen[context] = [*shorter, *last]
+        return seen
 
     def to_json(self) -> str:
         """Return the counts and the weight as JSON, with a line for each context, in the order of their bytes."""
