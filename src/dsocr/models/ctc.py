@@ -518,16 +518,18 @@ class LineRecognizer(Family):
                 model.others = len(others) if more else 0
                 models.append(model)
         num_beams = max(generation.num_beams, _NUM_BEAMS)
-        choices = [(number, weight) for number in range(len(models)) for weight in _WEIGHTS]
+        allowed = [restrict(_probabilities_of(logits), characters, generation.script) for logits in lines]
 
-        greedy: list[int] = []
-        errors: dict[tuple[int, float], list[int]] = {choice: [] for choice in choices}
-        for logits, reference in zip(lines, references, strict=True):
-            allowed = restrict(_probabilities_of(logits), characters, generation.script)
-            greedy.append(Levenshtein.distance(text_of(best_path(allowed), characters), reference))
-            for number, weight in choices:
-                text = search(allowed, characters, num_beams, models[number], weight)
-                errors[number, weight].append(Levenshtein.distance(text, reference))
+        def count_errors(lines_read: Iterable[str]) -> list[int]:
+            return [Levenshtein.distance(read, text) for read, text in zip(lines_read, references, strict=True)]
+
+        greedy = count_errors(text_of(best_path(line), characters) for line in allowed)
+        errors: dict[tuple[int, float], list[int]] = {}
+        for number, model in enumerate(models):
+            tried = LanguageModel(model.followers)  # its caches of some 60 MB go with it
+            for weight in _WEIGHTS:
+                read = (search(line, characters, num_beams, tried, weight) for line in allowed)
+                errors[number, weight] = count_errors(read)
         best = min(errors, key=lambda key: sum(errors[key]))
         chosen: LanguageModel | None = None
         if is_better(greedy, errors[best]) if former is None else not is_better(errors[best], greedy):
