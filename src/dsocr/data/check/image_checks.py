@@ -281,8 +281,8 @@ _MIN_LENGTH = 2
 _SWAPPED = 4.0
 """Deviations that both lines of a swapped pair exceed, in opposite directions, and stay within once swapped back.
 
-Six collections without swapped lines raise no alarm, one at 2.5 to 3.5, four at 2.0 (lab/verdicts.md, "Checks, splits
-and audit")."""
+Six collections without swapped lines raise no alarm; with 2.5 to 3.5 they raise one, with 2.0 four (lab/verdicts.md,
+"Checks, splits and audit")."""
 _SHORT_TEXT = 25
 """Characters; the width of shorter texts varies more."""
 _MIN_SHIFTED = 4
