@@ -10,11 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
-
-from lxml import etree, html
 
 from dsocr.document import Line, Outline, Page, Point, ProcessingStep, bounds
 from dsocr.errors import DataError
@@ -334,14 +333,23 @@ def _is_whole(outline: Outline, size: tuple[int, int]) -> bool:
     return right - left >= _WHOLE * size[0] and bottom - top >= _WHOLE * size[1]
 
 
-def _html_text(markup: str) -> str:
-    """Return the text of HTML, with a line break at each block; those of the markup are spaces."""
-    root = html.fragment_fromstring(" ".join(replace_forbidden(markup).split()), create_parent=True)
-    etree.strip_elements(root, "script", "style", with_tail=False)
-    for element in root.iter(etree.Element):
-        if sign := "\n" if _BLOCKS.fullmatch(element.tag) else " " * (element.tag in {"td", "th"}):
-            element.text, element.tail = (sign + (part or "") for part in (element.text, element.tail))
-    return str(root.text_content())
+class _Html(HTMLParser):
+    """Collects the text of HTML, with a line break at each block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.parts.append("\n" if _BLOCKS.fullmatch(tag) else " " if tag in {"td", "th"} else "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.handle_starttag(tag, None)
+
+    def handle_data(self, data: str) -> None:
+        """Add a text, where line breaks are spaces."""
+        if self.cdata_elem is None:  # scripts and styles
+            self.parts.append(re.sub(r"\s+", " ", data))
 
 
 def _text(body: object) -> str | None:
@@ -352,7 +360,10 @@ def _text(body: object) -> str | None:
         is_other = _type(entry) == "Tag" or (purpose and not any(word in purpose for word in _TRANSCRIBING))
         if isinstance(text, str) and not is_other:
             if "html" in str(entry.get("format") or ("html" if _HTML.search(text) else "")):
-                text = _html_text(text)
+                parser = _Html()
+                parser.feed(text)
+                parser.close()
+                text = "".join(parser.parts)
             lines = (" ".join(line.split()) for line in text.splitlines())
             texts.add(replace_forbidden("\n".join(filter(None, lines))))
     return texts.pop() if len(texts) == 1 else None
