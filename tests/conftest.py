@@ -124,7 +124,7 @@ def rendered_plots() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_graphs() -> Iterator[None]:
-    """Finish trainings without a graph, whose export takes ten seconds; test_graph.py and a slow test write them."""
+    """Finish training without a graph, whose export takes ten seconds; test_graph.py and a slow test write them."""
     from dsocr.layout.detector_network import LineDetector
     from dsocr.models.ctc import LineRecognizer
 

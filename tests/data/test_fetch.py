@@ -507,6 +507,7 @@ WHOLE = "0,0,600,800"
             [(body("<p>а,<br/>\nб</p><p>в&amp;<b>г</b></p>", "text/html"), WHOLE)], ["а,\nб\nв&г"], 0, id="HTML"
         ),
         pytest.param([(body("<p>а<br>б</p>", None), WHOLE)], ["а\nб"], 0, id="HTML without a format"),
+        pytest.param([(body(f"{'<div>' * 3000}а{'</div>' * 3000}", "text/html"), WHOLE)], ["а"], 0, id="deep HTML"),
         pytest.param([(body("<td>а</td><td>б</td><!-- в --><style>г", "text/html"), WHOLE)], ["а б"], 0, id="a table"),
         pytest.param([(body("а < б\nв"), WHOLE)], ["а < б\nв"], 0, id="plain"),
         pytest.param([(body("а"), WHOLE), (body("б"), "")], ["а\nб"], 0, id="lines on the whole canvas"),

@@ -15,7 +15,6 @@ from dsocr.cli.printing import checked
 from dsocr.console import Printer
 from dsocr.data import check as page_module
 from dsocr.data.check import Findings, check_dataset
-from dsocr.data.check.leaks import report_leaks
 from dsocr.data.dataset import Dataset
 from dsocr.html import counted
 from dsocr.training.preview import CheckReport
@@ -89,7 +88,7 @@ def test_the_terminal_has_the_verdict_and_the_first_places(
     assert findings.dataset is not None
     urgent = [finding for finding in findings if finding.severity != "note"]
     assert len(urgent) > 3
-    checked(Printer(), CheckReport(findings.dataset, findings, report_leaks(findings.dataset)))
+    checked(Printer(), CheckReport(findings.dataset, findings))
     printed = "".join(capsys.readouterr()).splitlines()
     assert len(printed) <= 12
     verdict = printed[0]

@@ -78,7 +78,7 @@ def test_check_fixes_into_a_new_dataset_and_checks_that(call: Call, small_datase
     assert "[decomposed-characters]" in call("check", data, "--workers", 1)[0]
     out, _ = call("check", data, "--fix", "-o", new)
     assert "test: 1 [decomposed-characters]" in out
-    assert f"{new}: nothing stops a training" in out
+    assert f"{new}: nothing prevents training" in out
     assert "hash-differs" not in out
     call("check", new, "--fix", "-o", tmp_path / "newer")
     assert not (tmp_path / "newer").exists(), "there is nothing to fix"

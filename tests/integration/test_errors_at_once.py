@@ -213,7 +213,7 @@ def test_a_mistake_has_the_same_code_through_both_doors(printed: list[list[str]]
 
 def test_what_needs_no_network_loads_no_torch(printed: list[list[str]], place: Path) -> None:
     """Checking, previewing, reading by a server, and opening a workbench."""
-    assert any("data: nothing stops a training" in line for line in printed[1])
+    assert any("data: nothing prevents training" in line for line in printed[1])
     assert (place / "sheet.html").is_file()
 
 

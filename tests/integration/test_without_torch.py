@@ -50,7 +50,7 @@ def test_a_photo_is_read(tmp_path: Path) -> None:
 
 
 def test_a_dataset_is_prepared_checked_converted_and_scored(dataset: Path, tmp_path: Path) -> None:
-    assert "nothing stops a training" in "".join(dsocr("check", dataset, "--html", tmp_path / "check.html"))
+    assert "nothing prevents training" in "".join(dsocr("check", dataset, "--html", tmp_path / "check.html"))
     dsocr("convert", dataset, "-o", tmp_path / "pages", "--to", "page")
     assert list((tmp_path / "pages").rglob("*.xml"))
     dsocr("evaluate", "small", "--dataset", dataset, "--limit", 3, "-o", tmp_path / "scores")

@@ -10,12 +10,12 @@ from dsocr.console import Printer, current_reporter, format_duration
 from dsocr.errors import first_few, group_messages, option, typed
 from dsocr.text import percentage
 
-_MOST_FINDINGS = 3
-"""Findings of a check that the terminal shows; the page has all."""
-
 if TYPE_CHECKING:
     from dsocr.data.convert import Conversion
     from dsocr.data.dataset import Card
+
+_MOST_FINDINGS = 3
+"""Findings of a check that the terminal shows; the page has all."""
 
 
 def list_formats() -> None:

@@ -60,7 +60,7 @@ _USES = (
     (0.15, "good for searching, not for quoting"),
     (math.inf, "a draft to correct, and a search misses much"),
 )
-"""What texts are good for up to a CER, as Transkribus puts it (transkribus.org/character-error-rate-cer-explained)."""
+"""What texts are good for up to a CER; the ranges are those of transkribus.org/character-error-rate-cer-explained."""
 _LEAST_CURVE = 10
 """With at least so many lines, the benefit of checking a tenth is described."""
 _KINDS = {

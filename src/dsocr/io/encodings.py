@@ -141,9 +141,11 @@ def refusing_json(
 
 
 @contextmanager
-def reading_json(path: Path, *refusal: Any, **more: Any) -> Iterator[Any]:
+def reading_json(
+    path: Path, error: type[DsocrError], code: str, *, message: str = "cannot be read", hint: str | None = None
+) -> Iterator[Any]:
     """Yield the content of a JSON file, refused as `refusing_json` does it."""
-    with refusing_json(path, *refusal, **more):
+    with refusing_json(path, error, code, message=message, hint=hint):
         yield json.loads(path.read_text(encoding="utf-8"))
 
 

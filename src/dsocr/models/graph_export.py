@@ -17,7 +17,7 @@ from dsocr.models.base_folder import SINGLE
 from dsocr.models.graph import GRAPH, WEIGHTS_HASH, Graph
 
 _TOLERANCE = 1e-4
-"""By how much an output may differ from torch's."""
+"""The largest difference of an output from torch's."""
 
 
 def graph_of(files: Sequence[tuple[str, bytes]], write: Callable[[Path], None]) -> tuple[str, bytes]:

@@ -28,7 +28,6 @@ from dsocr.options import Changes, Count, Output, Rare, StrPath, between
 
 if TYPE_CHECKING:
     from dsocr.data.check import Findings
-    from dsocr.data.check.leaks import LeakReport
     from dsocr.data.fix import FixReport
     from dsocr.models.family import Processor
 
@@ -57,11 +56,10 @@ def within_budget(
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What `check` found in a dataset, how its splits are separated, and what was fixed before, if anything was."""
+    """What `check` found in a dataset, and what was fixed before, if anything was."""
 
     dataset: Dataset
     findings: "Findings"
-    splits: "LeakReport"
     fixes: "FixReport | None" = None
     written: Mapping[str, StrPath] = field(default_factory=dict)
     """Files that were written: `page` and `table`."""
@@ -69,7 +67,11 @@ class CheckReport:
     def to_dict(self) -> dict[str, object]:
         """Return the findings and the splits in JSON's types."""
         findings = [finding.to_dict() for finding in self.findings]
-        return {"findings": findings, "fold": self.dataset.fold, **self.splits.as_dict()}
+        return {
+            "findings": findings,
+            "fold": self.dataset.fold,
+            **(self.findings.splits.as_dict() if self.findings.splits else {}),
+        }
 
 
 def check(
@@ -128,20 +130,18 @@ def check(
         opened = opened if fixes.dataset is None else Dataset.open(Path(output), fold=opened.fold)
     # Slow, and not needed to say that there is no dataset.
     from dsocr.data.check import check_dataset
-    from dsocr.data.check.leaks import report_leaks
     from dsocr.models.loading import load_processor
 
     processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     limit = text_limit(processor, config)
     with progress_bar(progress, "checking", "samples") as done:
         findings = check_dataset(opened, processor, max_text_tokens=limit, workers=workers, progress=done)
-    splits = report_leaks(opened)
     if html is not None:
         findings.to_html(Path(html))
     if csv is not None:
         findings.to_csv(Path(csv))
     written = {name: path for name, path in (("page", html), ("table", csv)) if path is not None}
-    return CheckReport(opened, findings, splits, fixes, written)
+    return CheckReport(opened, findings, fixes, written)
 
 
 def load_recipe(source: StrPath, changes: Changes | None) -> RunConfig:

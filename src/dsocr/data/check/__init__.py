@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from markupsafe import Markup
 
 from dsocr.data.check import image_checks, split_checks, text_checks
 from dsocr.data.check.findings import SEVERITIES, CheckedSample, Example, Finding, Problem, Severity
-from dsocr.data.check.leaks import leak_tables, report_leaks
+from dsocr.data.check.leaks import LeakReport, leak_tables, report_leaks
 from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
@@ -57,15 +58,20 @@ class Findings:
     def __len__(self) -> int:
         return len(self._examples)
 
+    @cached_property
+    def splits(self) -> LeakReport | None:
+        """The separation of the dataset's splits."""
+        return report_leaks(self.dataset) if self.dataset else None
+
     def of(self, severity: Severity) -> list[Finding]:
         """The findings of one severity."""
         return [finding for finding in self if finding.severity == severity]
 
     def summary(self) -> str:
-        """Whether anything stops a training, the places to look at, and the number of notes on the dataset."""
+        """Whether anything prevents training, the places to look at, and the number of notes on the dataset."""
         errors, warnings, notes = map(self.of, SEVERITIES)
         places = {example.where for finding in (*errors, *warnings) for example in finding.examples}
-        stops = f"{counted(len(errors), 'error')} to correct before training" if errors else "nothing stops a training"
+        stops = f"{counted(len(errors), 'error')} to correct before training" if errors else "nothing prevents training"
         counts = [f"{counted(len(places), 'place')} to look at"] * bool(places)
         counts += [counted(len(notes), "note")] * bool(notes)
         return "; ".join(filter(None, (stops, ", ".join(counts)))) if self else "no findings"
@@ -136,7 +142,7 @@ def render_page(report: Findings) -> str:
         verdict=report.summary(),
         name=dataset.folder.resolve().name if dataset else "a dataset",
         severities=SEVERITIES,
-        tables=leak_tables(report_leaks(dataset)) if dataset else [],
+        tables=leak_tables(report.splits) if report.splits else [],
         all_splits=list(Split),
         findings=findings,
         examples=list(zip(findings, first, rest, strict=True)),
