@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dsocr.errors import DataError
 from dsocr.evaluation.predictions import read_predictions
-from dsocr.formats.tables import read_rows
+from dsocr.formats.tables import read_rows, read_table
 from dsocr.io.encodings import text_encoding
 from tests.raising import raises_code
 
@@ -77,22 +77,21 @@ def test_rows_come_back_or_are_refused(
         assume(has_header or not (BY_HAND[form] == "\t" and all("\t" in text for text in lines)))
     path = table / ("t.tsv" if "tab" in form else "t.csv")
     path.write_text(content, encoding=encoding, newline="")
-    refused: list[int] = []
     try:
         with text_encoding(None if encoding.startswith("utf-8") else encoding):
-            header, read_back = read_rows(path, {}, skip=lambda number, reason: refused.append(int(number)))
+            read_back = read_table(path, {})
     except DataError as error:
         if error.code != "table-headless":
             raise
         return
-    image, column = ("image", "text") if has_header else header[:2]
-    found = {cells[image]: cells[column] for _, cells in read_back}
+    image, column = ("image", "text") if has_header else read_back.header[:2]
+    found = {cells[image]: cells[column] for _, cells in read_back.rows}
     ends = list(accumulate((written([row], form).count("\n") for row in rows), initial=has_header))
     for name, text, start, end in zip(names, lines, ends, ends[1:], strict=False):
         if name in found:
             assert found[name].split() == text.split()
         else:
-            assert any(start < number <= end for number in refused)
+            assert any(start < int(number) <= end for number, _ in read_back.skipped)
 
 
 LINES = [
@@ -186,16 +185,16 @@ def test_quotes_are_those_that_the_table_shows(
 ) -> None:
     end = "\r" if "\r" in content else "\n"
     (tmp_path / "t.csv").write_text(f"image,text{end}{content}", encoding="utf-8", newline="")
-    numbers: list[int | str] = []
-    rows = read_rows(tmp_path / "t.csv", {}, skip=lambda number, reason: numbers.append(number))[1]
-    assert ([cells["text"] for _, cells in rows], numbers) == (texts, refused)
+    table = read_table(tmp_path / "t.csv", {})
+    numbers = [number for number, _ in table.skipped]
+    assert ([cells["text"] for _, cells in table.rows], numbers) == (texts, refused)
 
 
 def test_a_text_before_its_image_never_takes_up_the_next(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('text,image\n"да,a.png\nнѣтъ",b.png\n"въ\nдвухъ",c.png\n', encoding="utf-8")
-    numbers: list[int | str] = []
-    rows = read_rows(tmp_path / "t.csv", {}, skip=lambda number, reason: numbers.append(number))[1]
-    assert ([cells["image"] for _, cells in rows], numbers) == (["a.png", "b.png"], [4, 5])
+    table = read_table(tmp_path / "t.csv", {})
+    numbers = [number for number, _ in table.skipped]
+    assert ([cells["image"] for _, cells in table.rows], numbers) == (["a.png", "b.png"], [4, 5])
 
 
 def test_named_columns_of_a_table_without_header_take_the_rest_into_the_last(tmp_path: Path) -> None:

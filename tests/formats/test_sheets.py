@@ -18,7 +18,7 @@ from dsocr.data.prepare import prepare
 from dsocr.data.sources import open_source
 from dsocr.document import Note, Page
 from dsocr.formats import detect_format
-from dsocr.formats.tables import read_rows
+from dsocr.formats.tables import read_rows, read_table
 from dsocr.io.budget import Budget
 from tests.data.making import picture, write
 from tests.formats.making_sources import make_coco, make_page, make_pairs, make_table
@@ -101,10 +101,9 @@ def test_a_cell_is_what_it_shows(value: Any, code: str, text: str | None, tmp_pa
     book.worksheets[0].append(["a.png", value, "end"])
     book.worksheets[0]["B2"].number_format = code
     book.save(tmp_path / "t.xlsx")
-    skipped: list[str] = []
-    rows = read_rows(tmp_path / "t.xlsx", {}, skip=lambda number, reason: skipped.append(f"{number} {reason[:2]}"))[1]
-    assert rows == ([(2, {"image": "a.png", "text": text, "end": "end"})] if text is not None else [])
-    assert skipped == ([] if text is not None else ["2 B2"])
+    table = read_table(tmp_path / "t.xlsx", {})
+    assert table.rows == ([(2, {"image": "a.png", "text": text, "end": "end"})] if text is not None else [])
+    assert [f"{number} {reason[:2]}" for number, reason in table.skipped] == ([] if text is not None else ["2 B2"])
 
 
 LINES = [["image", "text"], ["a.png", "раз"], ["b.png", "два"]]
@@ -147,12 +146,11 @@ def test_a_merged_cell_holds_for_its_rows_and_a_merged_text_for_none(tmp_path: P
     for merged in ("A2:A3", "A4:A5", "B4:B5", "B6:B7", "A8:A9", "C1:D1", "A1:A1"):
         book.worksheets[0].merge_cells(merged)
     book.save(path)
-    skipped: list[tuple[Any, str]] = []
-    _, read = read_rows(path, {}, skip=lambda number, reason: skipped.append((number, reason.split()[0])))
-    assert [(number, *cells.values()) for number, cells in read] == [
+    table = read_table(path, {})
+    assert [(number, *cells.values()) for number, cells in table.rows] == [
         *[(2, "a.png", "раз"), (3, "a.png", "два"), (4, "b.png", "три"), (8, "e.png", "e"), (9, "e.png", "")],
     ]
-    assert skipped == [(6, "B6:B7"), (7, "B6:B7")]
+    assert [(number, reason.split()[0]) for number, reason in table.skipped] == [(6, "B6:B7"), (7, "B6:B7")]
 
 
 @pytest.mark.parametrize(

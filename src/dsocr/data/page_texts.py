@@ -92,8 +92,9 @@ def read_page_texts(source: Path, columns: Mapping[str, str] | None = None) -> l
 def _read_file(path: Path, where: str, columns: Mapping[str, str]) -> Iterator[PageText]:
     suffix = path.suffix.lower()
     if suffix in _TABLES:
-        roles, rows = open_table(path, columns)
-        for number, cells in rows:
+        roles, table = open_table(path, columns)
+        table.require_whole(path)
+        for number, cells in table.rows:
             name = Path(cells.get(roles["image"], "").replace("\\", "/")).stem
             yield PageText(mark_struck(cells.get(roles["text"], "")), f"{where}:{number}", name)
     elif suffix in PDF_SUFFIXES:

@@ -86,7 +86,7 @@ def mark_struck(cell: str) -> str:
 
 @dataclass(slots=True)
 class SheetTable:
-    """The tables of a workbook as one: each row by its number, or `sheet!number`, with its cells by column.
+    """A table, or those of a workbook as one: each row by its number, or `sheet!number`, with its cells by column.
 
     `skipped` are the rows that cannot be read with the reasons, `notes` say what else was not read.
     """
@@ -95,6 +95,11 @@ class SheetTable:
     rows: list[tuple[int | str, dict[str, str]]] = field(default_factory=list)
     skipped: list[tuple[int | str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def require_whole(self, path: Path) -> None:
+        """Raise DataError for the first row that cannot be read."""
+        for number, reason in self.skipped:
+            raise DataError(f"the row cannot be read: {reason}", code="row-refused", where=f"{path}:{number}")
 
 
 @dataclass(frozen=True, slots=True)

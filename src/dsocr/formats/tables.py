@@ -33,7 +33,7 @@ from dsocr.formats.format import (
 )
 from dsocr.formats.lists import is_list, is_page, json_rows, page_lines
 from dsocr.formats.messages import is_messages
-from dsocr.formats.sheets import SHEET_SUFFIXES, SheetCell, read_workbook
+from dsocr.formats.sheets import SHEET_SUFFIXES, SheetCell, SheetTable, read_workbook
 from dsocr.io.archives import ARCHIVE_SUFFIXES
 from dsocr.io.budget import Budget
 from dsocr.io.encodings import read_text
@@ -84,10 +84,6 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 
 Row = tuple[int | str, dict[str, str]]
 """Line number in the file, or place in a workbook, and cells by column."""
-SkipRow = Callable[[int | str, str], object]
-"""Takes the number or place of a row that cannot be read, and the reason."""
-Remark = Callable[[str], object]
-"""Takes a message about the parts of a workbook that are not read."""
 
 
 def escape_formula(text: str) -> str:
@@ -155,39 +151,40 @@ def _table_files(source: Path) -> list[Path]:
 def _is_understood(path: Path, columns: Columns) -> bool | None:
     """Return whether a file has known columns; None if it cannot be read."""
     try:
-        header = read_rows(path, columns, skip=lambda number, reason: None)[0]
+        header = read_table(path, columns).header
     except DataError:
         return False if is_messages(path) else None
     return {"image", "text"} <= guess_roles(header, columns).keys()
 
 
-def open_table(
-    path: Path, columns: Columns, skip: SkipRow | None = None, remark: Remark | None = None
-) -> tuple[dict[str, str], list[Row]]:
-    """Return role -> column and the rows; if there is no column of images or texts, an error lists the columns."""
-    header, rows = read_rows(path, columns, skip=skip, remark=remark)
-    roles = guess_roles(header, columns)
-    require_roles(roles, columns, header, path)
-    if not {"bbox", "polygon"} & roles.keys() and (sides := _side_columns(header)):
-        rows = [(number, _join_sides(cells, sides)) for number, cells in rows]
-        header, roles["bbox"] = [*header, "bbox"], "bbox"
-    values = {name: {cells.get(name, "").strip() for _, cells in rows} - {""} for name in header}
-    for column in header if "split" not in roles else ():
+def open_table(path: Path, columns: Columns) -> tuple[dict[str, str], SheetTable]:
+    """Return role -> column and the table; if there is no column of images or texts, an error lists the columns."""
+    table = read_table(path, columns)
+    roles = guess_roles(table.header, columns)
+    require_roles(roles, columns, table.header, path)
+    if not {"bbox", "polygon"} & roles.keys() and (sides := _side_columns(table.header)):
+        table.rows = [(number, _join_sides(cells, sides)) for number, cells in table.rows]
+        table.header, roles["bbox"] = [*table.header, "bbox"], "bbox"
+    values = {name: {cells.get(name, "").strip() for _, cells in table.rows} - {""} for name in table.header}
+    for column in table.header if "split" not in roles else ():
         splits = set(map(parse_split, values[column]))
-        if remark and None not in splits and len(splits) > 1:
+        if None not in splits and len(splits) > 1:
             use = option("columns", {"split": column})
-            remark(f"the column {column!r} holds names of splits, but is not read as the split; {use} reads it")
+            table.notes.append(
+                f"the column {column!r} holds names of splits, but is not read as the split; {use} reads it"
+            )
     for role in OUTLINE_ROLES:
         # Each image of an imagefolder, which `metadata` describes, is a sample: its outline is where it was cut.
         if role in roles and role not in columns:
             cells = values[roles[role]]
             is_sure = cells and roles[role].lower() in {"bbox", "polygon"}
-            is_origin = path.stem.lower() == "metadata" and len(values[roles["image"]]) == len(rows)
+            is_origin = path.stem.lower() == "metadata" and len(values[roles["image"]]) == len(table.rows)
             if is_origin or not (is_sure or any(map(parse_shape, cells))):
                 column = roles.pop(role)
-                if cells and not is_origin and remark:
-                    remark(f"the column {column!r} is not read as {role}: no cell is one in pixels, such as {BOX_HINT}")
-    return roles, rows
+                if cells and not is_origin:
+                    problem = f"no cell is one in pixels, such as {BOX_HINT}"
+                    table.notes.append(f"the column {column!r} is not read as {role}: {problem}")
+    return roles, table
 
 
 def _side_columns(header: Sequence[str]) -> dict[str, str]:
@@ -228,21 +225,16 @@ def require_roles(roles: Mapping[str, str], columns: Columns, header: Iterable[s
 
 def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     """Read the rows of a table; those with an outline on the same image are one page, if they agree otherwise."""
-    reported: list[Item] = []
-
-    def skip(number: int | str, reason: str) -> None:
-        reported.append(Skipped(SkipReason.BAD_SOURCE, f"{file.where}:{number}", reason))
-
-    def remark(message: str) -> None:
-        reported.append(Note(f"{file.where}: {message}"))
-
-    roles, rows = open_table(file.path, columns, skip, remark)
-    yield from reported
-    others = {name for _, cells in rows for name, cell in cells.items() if cell.strip()} - {*roles.values()}
+    roles, table = open_table(file.path, columns)
+    for number, reason in table.skipped:
+        yield Skipped(SkipReason.BAD_SOURCE, f"{file.where}:{number}", reason)
+    for message in table.notes:
+        yield Note(f"{file.where}: {message}")
+    others = {name for _, cells in table.rows for name, cell in cells.items() if cell.strip()} - {*roles.values()}
     if others and file.path.suffix.lower() in SHEET_SUFFIXES:
         used = ", ".join(f"{role} from {column!r}" for role, column in roles.items())
         yield Note(f"{file.where}: read are {used}; other columns: {', '.join(map(repr, sorted(others)))}")
-    pages = [_read_row(file, roles, row) for row in rows]
+    pages = [_read_row(file, roles, row) for row in table.rows]
     notation = None
     if column := roles.get("bbox"):
         boxes = [(page.image, page.columns.get(column, "")) for page in pages if isinstance(page, Page)]
@@ -328,29 +320,33 @@ def _parse_outline(cells: Mapping[str, str], roles: Mapping[str, str], notation:
 
 
 def read_rows(
-    path: Path,
-    columns: Columns,
-    usual_names: Mapping[str, Sequence[str]] = USUAL_NAMES,
-    skip: SkipRow | None = None,
-    remark: Remark | None = None,
+    path: Path, columns: Columns, usual_names: Mapping[str, Sequence[str]] = USUAL_NAMES
 ) -> tuple[list[str], list[Row]]:
-    """Return the column names, and the line number and cells of every row that is not blank.
+    """Return the column names, and the line number and cells of every row, as `read_table` does.
+
+    A row that cannot be divided into cells is an error.
+    """
+    table = read_table(path, columns, usual_names)
+    table.require_whole(path)
+    return table.header, table.rows
+
+
+def read_table(path: Path, columns: Columns, usual_names: Mapping[str, Sequence[str]] = USUAL_NAMES) -> SheetTable:
+    """Return the column names, the line number and cells of every row that is not blank, and the rows not read.
 
     The first two roles of `usual_names` are the image or id, and the text.
-    `skip` gets the number of a row that cannot be divided into cells, and the reason; without it the first of these
-    rows is an error.
     """
     suffix = path.suffix.lower()
     require_readable_kind(path)
     if suffix in SHEET_SUFFIXES:
-        return _read_sheets(path, columns, usual_names, skip, remark)
+        return _read_sheets(path, columns, usual_names)
     text = read_text(path)
     Budget().take(path, elements=sum(map(text.count, "\n,\t;|")))
     if suffix in {".jsonl", ".json"}:
         outlines = {columns.get(role, name).lower() for role in OUTLINE_ROLES for name in USUAL_NAMES[role]}
         rows = json_rows(path, text, outlines)
         _require_rows(rows, path)
-        return list(dict.fromkeys(name for _, cells in rows for name in cells)), rows
+        return SheetTable(list(dict.fromkeys(name for _, cells in rows for name in cells)), rows)
 
     def find_places(cells: list[str]) -> tuple[int, int, bool] | None:
         numbered = [str(place) for place in range(1, len(cells) + 1)]
@@ -372,26 +368,16 @@ def read_rows(
     else:
         width = max(len(row.cells) for row in split) or 2
         header = [str(place) for place in range(1, width + 1)]
-    _skip_rows(path, [(row.number, row.problem) for row in split if row.problem], skip)
-    rows = [(row.number, dict(zip(header, row.cells, strict=True))) for row in split if not row.problem]
-    if suffix == ".txt" and any(is_page(cells.get("2", "")) for _, cells in rows):
-        return [*header, "polygon"], list(_page_rows(path, rows, skip))
-    return header, rows
+    table = SheetTable(header, skipped=[(row.number, row.problem) for row in split if row.problem])
+    table.rows = [(row.number, dict(zip(header, row.cells, strict=True))) for row in split if not row.problem]
+    if suffix == ".txt" and any(is_page(cells.get("2", "")) for _, cells in table.rows):
+        table.header, table.rows = [*header, "polygon"], list(_page_rows(table))
+    return table
 
 
-def _read_sheets(
-    path: Path,
-    columns: Columns,
-    usual_names: Mapping[str, Sequence[str]],
-    skip: SkipRow | None,
-    remark: Remark | None,
-) -> tuple[list[str], list[Row]]:
+def _read_sheets(path: Path, columns: Columns, usual_names: Mapping[str, Sequence[str]]) -> SheetTable:
     image, text = list(usual_names)[:2]
     table = read_workbook(path, lambda names: guess_roles(names, columns, usual_names), (image, text))
-    _skip_rows(path, table.skipped, skip)
-    if remark:
-        for message in table.notes:
-            remark(message)
     if not table.header:
         raise DataError("; ".join(table.notes) or "the table is empty", code="table-empty", where=path)
     if table.header[0] == "1" and len(table.header) > _COLUMNS_WITHOUT_HEADER and not columns:
@@ -402,14 +388,7 @@ def _read_sheets(
         table.rows = [
             (place, {name: unescape_formula(cell) for name, cell in cells.items()}) for place, cells in table.rows
         ]
-    return table.header, [*table.rows]
-
-
-def _skip_rows(path: Path, rows: Iterable[tuple[int | str, str]], skip: SkipRow | None) -> None:
-    for number, reason in rows:
-        if skip is None:
-            raise DataError(f"the row cannot be read: {reason}", code="row-refused", where=f"{path}:{number}")
-        skip(number, reason)
+    return table
 
 
 def _require_rows(rows: Sequence[object], path: Path) -> None:
@@ -422,13 +401,13 @@ def _is_header(cells: list[str], columns: Columns) -> bool:
     return not set(columns.values()).isdisjoint(cells) or not any(map(is_image, cells))
 
 
-def _page_rows(path: Path, rows: Iterable[Row], skip: SkipRow | None) -> Iterator[Row]:
+def _page_rows(table: SheetTable) -> Iterator[Row]:
     """Yield a row for each line of pages that PPOCRLabel wrote."""
-    for number, cells in rows:
+    for number, cells in table.rows:
         try:
             yield from [(place, cells | line) for place, line in page_lines(cells["2"], number)]
         except DataError as error:
-            _skip_rows(path, [(number, error.message)], skip)
+            table.skipped.append((number, error.message))
 
 
 def require_readable_kind(path: Path) -> None:
