@@ -85,7 +85,10 @@ def test_keys_judge_the_lines_and_the_file_is_counted(audited: Path, open_page: 
     page.keyboard.press("u")
 
     answers = ["w" if number % 7 == 0 else "r" for number in range(FIRST + DRAWN)]
-    for answer in answers[:-1]:
+    for answer in answers[:FIRST]:
+        page.keyboard.press(answer)
+    expect(page.locator("#count")).to_contain_text(f"3 of the first {FIRST} texts are wrong: 3 to ")
+    for answer in answers[FIRST:-1]:
         page.keyboard.press(answer)
     page.reload()
     assert current(page) == places.last.get_attribute("data-id"), "what was judged is kept"

@@ -93,7 +93,11 @@ def test_the_number_of_wrong_texts_is_said_when_a_sample_was_judged() -> None:
     first, drawn = places_to_judge(1000)
     assert (len(first), len({*first, *drawn})) == (FIRST, FIRST + DRAWN)
     judged = {place: place < 5 or place in drawn[-3:] for place in (*first, *drawn)}
-    assert WrongTexts.of(1000, dict(list(judged.items())[:-1])) is None, "one is missing"
+    assert WrongTexts.of(1000, dict(list(judged.items())[: FIRST - 1])) is None, "one of the first is missing"
+    begun = WrongTexts.of(1000, dict(list(judged.items())[:FIRST]) | {drawn[1]: True})
+    assert begun is not None
+    assert (begun.drawn, begun.interval) == (0, (5, 985)), "what was drawn counts in the order it was drawn in"
+    assert drawn != sorted(drawn), "so that its beginning is a sample, too"
     count = WrongTexts.of(1000, judged)
     assert count is not None
     assert (count.first_wrong, count.drawn_wrong) == (5, 3)
@@ -105,7 +109,9 @@ def test_the_number_of_wrong_texts_is_said_when_a_sample_was_judged() -> None:
 @pytest.mark.parametrize(
     ("texts", "why"),
     [
-        pytest.param(["b c d e f", "le chat noir dort"], "the text of a line nearby, test/1", id="swapped"),
+        pytest.param(
+            ["b c d e f", "le chat noir dort"], "the text of a line nearby, page 1, line 1 of a.xml", id="swapped"
+        ),
         pytest.param(["tout autre chose encore", "b c d e f"], "the text of another line", id="other image"),
         pytest.param(["le ch\u0430t noir dort", "b c d e f"], "a letter of another script", id="Cyrillic a"),
         pytest.param(["le chat noyr dort", "b c d e f"], "read in another way", id="spelling"),
@@ -113,7 +119,10 @@ def test_the_number_of_wrong_texts_is_said_when_a_sample_was_judged() -> None:
     ],
 )
 def test_why_a_text_may_be_wrong(texts: list[str], why: str, tmp_path: Path) -> None:
-    samples = [Sample(f"test/{n}", Path("a.png"), text, Split.TEST, page="1") for n, text in enumerate(texts)]
+    samples = [
+        Sample(f"test/{n}", Path("a.png"), text, Split.TEST, page="1", source=f"a.xml:{n}")
+        for n, text in enumerate(texts)
+    ]
     lines = rank_lines(read_all(samples, ["le chat noir dort", "b c d e f"]), name="set", folder=tmp_path).lines
     assert {line.sample.id: line.why for line in lines}["test/0"] == why
 

@@ -160,7 +160,8 @@ def drawn(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
 def test_the_page_shows_scores_curves_lines_and_provenance(drawn: tuple[str, list[LineScore]]) -> None:
     html, lines = drawn
     page = Page(html)
-    assert all(line.reference in page.words for line in lines)
+    assert all(line.reference in page.words and line.place in page.words for line in lines)
+    assert lines[0].place == "line 21 of lines.jsonl"
     assert {"changes", "groups", "curves", "lines", "provenance", "again"} <= set(page.values("id"))
     for words in ("4 lines by 3 writers", "looping", "validation CER", "dsocr evaluate runs/again --split test"):
         assert words in page.words

@@ -17,7 +17,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -340,7 +340,7 @@ def explain(line: ReadSample, near: Sequence[ReadSample]) -> str:
 
     nearest = max(near, key=lambda other: likeness(other.sample.text), default=None)
     if nearest and likeness(nearest.sample.text) > likeness(given) + _ALIKE and likeness(given) < 1 - _UNLIKE:
-        return f"the text of a line nearby, {nearest.sample.id}"
+        return f"the text of a line nearby, {nearest.sample.place}"
     if likeness(given) < _UNLIKE:
         return "the text of another line"
     if any(find_look_alikes(given)):
@@ -350,7 +350,7 @@ def explain(line: ReadSample, near: Sequence[ReadSample]) -> str:
 
 PAGE, TABLE, ALL, JUDGED = "audit.html", "audit.csv", "audit.jsonl", "judged.csv"
 FIRST, DRAWN = 20, 30
-"""Lines to judge before the number of wrong texts is estimated: the first ones, and drawn from the others."""
+"""Lines to judge: the first ones, after which the number of wrong texts is estimated, and drawn from the others."""
 _SEED = 17
 _THUMBNAIL, _LARGE = (1000, 160), (2000, 320)
 """Pixels of pictures; the large ones are of lines to judge, whose accents must be visible."""
@@ -362,10 +362,13 @@ _SHOWN = 4
 
 
 def places_to_judge(lines: int) -> tuple[list[int], list[int]]:
-    """Return the places of the first lines of a list, and of a random sample of the others, in their order."""
+    """Return the places of the first lines of a list, and of a random sample of the others, as drawn.
+
+    Whoever judges a part of the sample, from its beginning, has judged a random sample, too.
+    """
     first = min(FIRST, lines)
     rest = range(first, lines)
-    return [*range(first)], sorted(random.Random(_SEED).sample(rest, min(DRAWN, len(rest))))  # noqa: S311 - not a secret
+    return [*range(first)], random.Random(_SEED).sample(rest, min(DRAWN, len(rest)))  # noqa: S311 - not a secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,10 +386,11 @@ class WrongTexts:
 
     @classmethod
     def of(cls, lines: int, wrong: Mapping[int, bool]) -> "WrongTexts | None":
-        """Count judgements of places in the list; None until the first ones and the sample are all judged."""
+        """Count judgements by place, of the sample up to the first gap; None until the first are judged."""
         first, drawn = places_to_judge(lines)
-        if not wrong.keys() >= {*first, *drawn}:
+        if not wrong.keys() >= {*first}:
             return None
+        drawn = list(takewhile(wrong.__contains__, drawn))
         first_wrong, drawn_wrong = (sum(wrong[place] for place in places) for places in (first, drawn))
         return cls(lines, len(first), first_wrong, len(drawn), drawn_wrong)
 
@@ -403,9 +407,10 @@ class WrongTexts:
 
     def __str__(self) -> str:
         low, high = self.interval
+        drawn = f", and {self.drawn_wrong} of {self.drawn} drawn from the others" if self.drawn else ""
         return (
-            f"{self.first_wrong} of the first {self.first} texts are wrong, and {self.drawn_wrong} of {self.drawn} "
-            f"drawn from the others: {low:,} to {high:,} of {self.lines:,} (exact binomial 95 % interval)."
+            f"{self.first_wrong} of the first {self.first} texts are wrong{drawn}: {low:,} to {high:,} of "
+            f"{self.lines:,} (exact binomial 95 % interval)."
         )
 
 
@@ -459,18 +464,19 @@ class Audit:
 
     @property
     def count(self) -> WrongTexts | None:
-        """How many texts are wrong; None until the first lines and the random sample are judged."""
+        """How many texts are wrong; None until the first lines are judged."""
         return WrongTexts.of(len(self.lines), self.wrong)
 
     def __str__(self) -> str:
-        if self.count is not None:
-            return str(self.count)
         first, drawn = places_to_judge(len(self.lines))
         done, all_ = len(self.wrong.keys() & {*first, *drawn}), len(first) + len(drawn)
+        if done == all_:
+            return str(self.count)
+        said = self.count or f"How many of {counted(len(self.lines), 'text')} are wrong is not known."
         return (
-            f"How many of {counted(len(self.lines), 'text')} are wrong is known when somebody has judged the first "
-            f"{len(first)} of this list and {len(drawn)} drawn from the others ({done} of {all_} done): in "
-            f"{PAGE} with one key each, or yes and no in the column `wrong` of {TABLE}. Then run this again."
+            f"{said} Judge the first {len(first)} of this list for a first number, and {len(drawn)} drawn from the "
+            f"others for a closer one ({done} of {all_} done): in {PAGE} with one key each, or yes and no in the "
+            f"column `wrong` of {TABLE}. Then run this again."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -515,8 +521,8 @@ def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
 
 def write_audit(audit: Audit) -> None:
     """Write page and table of the first lines and of those to judge, and the list of all, into the audit's folder."""
-    to_judge = set(chain(*places_to_judge(len(audit.lines))))
-    places = sorted({*range(min(audit.shown, len(audit.lines))), *to_judge})
+    to_judge = [*chain(*places_to_judge(len(audit.lines)))]
+    places = dict.fromkeys([*to_judge, *range(min(audit.shown, len(audit.lines)))])
     thumbnails, large = Thumbnails(_THUMBNAIL, _MAX_BYTES), Thumbnails(_LARGE, _MAX_BYTES)
     table: list[Sequence[object]] = [("rank", "id", "source", "why", "text", "read", "judge", "wrong", "correction")]
     shown = []

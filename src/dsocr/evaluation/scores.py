@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import ConfigDict, StrictBool, TypeAdapter, model_validator
 
 from dsocr.data.splits import page_key
-from dsocr.document import Sample
+from dsocr.document import Sample, describe_place
 from dsocr.errors import DataError, RunError, first_few
 from dsocr.evaluation.metrics import (
     ErrorRate,
@@ -111,6 +111,11 @@ class LineScore:
             writer_status=writer_status,
             seen_text=seen_text,
         )
+
+    @property
+    def place(self) -> str:
+        """Where the archive has it, see `describe_place`; its id if that is unknown."""
+        return describe_place(self.source, self.page) or self.id
 
     @property
     def runaway(self) -> bool:

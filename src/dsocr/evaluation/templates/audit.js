@@ -28,8 +28,10 @@
     return low;
   };
   const count = () => {
-    const judged = figures.map((figure) => answers[figure.dataset.id]);
-    if (judged.some((answer) => !answer)) return "";
+    let judged = figures.map((figure) => answers[figure.dataset.id]);
+    const gap = judged.findIndex((answer) => !answer);
+    if (gap >= 0) judged = judged.slice(0, gap);
+    if (judged.length < Math.min(first, lines)) return "";
     const sum = (part) => part.filter((answer) => answer === "yes").length;
     const head = sum(judged.slice(0, first)), drawn = judged.slice(first), wrong = sum(drawn);
     const rest = lines - Math.min(first, lines), n = drawn.length;
@@ -38,7 +40,8 @@
       low = Math.max(wrong, Math.floor(rest * (wrong ? solve(wrong - 1, n, 0.975) : 0)));
       high = Math.ceil(rest * (wrong < n ? solve(wrong, n, 0.025) : 1));
     }
-    return `${head} of the first ${Math.min(first, lines)} texts are wrong, and ${wrong} of ${n} drawn from the others: `
+    const sample = n ? `, and ${wrong} of ${n} drawn from the others` : "";
+    return `${head} of the first ${Math.min(first, lines)} texts are wrong${sample}: `
       + `${head + low} to ${head + high} of ${lines} (exact binomial 95 % interval).`;
   };
   const show = (scroll) => {
