@@ -62,17 +62,16 @@ def point_at(curve: Sequence[CheckedShare], share: float) -> CheckedShare:
     return curve[round(share * (len(curve) - 1))]
 
 
-def describe_gain(curve: Sequence[CheckedShare], share: float = 0.1) -> str:
-    """Describe how many errors the first lines and the first letters of a list hold, each beside chance."""
+def describe_gain(curve: Sequence[CheckedShare]) -> str:
+    """Describe how many errors the first tenth of the lines and of the letters of a list hold, each beside chance."""
 
     def held(checked: Callable[[CheckedShare], float]) -> str:
-        point = min(curve, key=lambda point: abs(checked(point) - share))
+        point = min(curve, key=lambda point: abs(checked(point) - 0.1))
         times = point.errors_found / checked(point) if checked(point) else 1.0
         return f"{percentage(point.errors_found, 0)} of the errors ({times:.1f} times chance)"
 
-    first = f"the first {percentage(share, 0)} of the"
     lines, letters = held(lambda point: point.share), held(lambda point: point.letters)
-    return f"{first} lines hold {lines}, {first} letters {letters}"
+    return f"the first 10 % of the lines hold {lines}, the first 10 % of the letters {letters}"
 
 
 _LINE_COST = 20

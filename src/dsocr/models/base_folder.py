@@ -280,7 +280,6 @@ def load_pretrained(
     unused: Sequence[str],
     dtype: "torch.dtype",
     device: "torch.device | str",
-    device_map: str | dict[str, Any] | None = None,
     attention: Attention = "sdpa",
     quantization_config: Any = None,
 ) -> "PreTrainedModel":
@@ -288,7 +287,7 @@ def load_pretrained(
 
     Raises ModelError unless every tensor fits it, except tensors that match a pattern in `unused`.
     """
-    options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
+    options = {"device_map": {"": device}} if str(device) != "cpu" else {}
     options |= {"quantization_config": quantization_config} if quantization_config is not None else {}
     # Where a class has fused attention, parts of it may lack it; with None each part takes it if it can.
     kind = "eager" if not network_class._supports_sdpa else None if attention == "sdpa" else attention

@@ -206,15 +206,13 @@ def load_base(
     *,
     dtype: "torch.dtype | None" = None,
     device: "torch.device | str" = "cpu",
-    device_map: str | dict[str, Any] | None = None,
     attention: Attention = "sdpa",
     quantization: str | None = None,
 ) -> BaseModel:
     """Load the embedded base, one in a local folder, or one from the Hub at a revision; frozen, in evaluation mode.
 
-    `dtype` is float32 by default. `device_map` spreads it over several devices, instead of `device`. Raises ModelError
-    if it is not found or not supported, or if any tensor is missing, unexpected or misshapen, and ConfigError if it
-    cannot be quantized.
+    `dtype` is float32 by default. Raises ModelError if it is not found or not supported, or if any tensor is missing,
+    unexpected or misshapen, and ConfigError if it cannot be quantized.
     """
     require_package("a base without a graph")
     import torch
@@ -224,7 +222,7 @@ def load_base(
     folder, family = base.folder, base.family
     if (folder / MANIFEST).is_file():
         require_intact(folder)
-    options = {"dtype": dtype or torch.float32, "device": device, "device_map": device_map, "attention": attention}
+    options = {"dtype": dtype or torch.float32, "device": device, "attention": attention}
     with explain_damage(folder):
         require_quantization(family, quantization, torch.device(device))
         network = family.load_network(folder, **options, **({"quantization": quantization} if quantization else {}))
