@@ -47,6 +47,7 @@ def test_page_shows_findings_remedies_and_every_place(findings: Findings, html: 
     assert len(page.values("data-code")) == len(findings)
     assert all(finding.message in page.words and finding.remedy in page.words for finding in findings)
     assert findings.summary() in page.words
+    assert "while dsocr workbench " in page.words
     assert "In more than one split" in page.words
     assert {"train", "validation", "test"} <= set(re.findall(r"\w+", page.words))
     (section,) = re.findall(r'data-code="invisible-characters".*?</details>\s*</details>', html, re.DOTALL)

@@ -15,6 +15,7 @@ from dsocr.data.check.leaks import LeakReport, leak_tables, report_leaks
 from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
+from dsocr.errors import typed
 from dsocr.formats.tables import spreadsheet
 from dsocr.html import Thumbnails, counted, render
 from dsocr.io.work import explain_disk_errors, write_file
@@ -141,6 +142,7 @@ def render_page(report: Findings) -> str:
         script="findings.js",
         verdict=report.summary(),
         name=dataset.folder.resolve().name if dataset else "a dataset",
+        scans=f"dsocr workbench {typed(dataset.card.source)}" if dataset else "",
         severities=SEVERITIES,
         tables=leak_tables(report.splits) if report.splits else [],
         all_splits=list(Split),
