@@ -32,8 +32,9 @@ def test_every_checked_line_takes_its_errors_away() -> None:
         CheckedShare(2 / 3, 2 / 4, 0, 1),
         CheckedShare(1, 1, 0, 1),
     ]
-    assert describe_gain(curve, 1 / 3).count("(2.2 times chance)") == 1, "of the lines"
-    assert describe_gain(curve, 1 / 4).count("(3.0 times chance)") == 1, "of the letters"
+    gain = describe_gain(checking_curve([(6, 2), (2, 8), *[(0, 10)] * 9]))
+    assert "lines hold 75 % of the errors (8.2 times chance)" in gain
+    assert "letters 100 % of the errors (10.0 times chance)" in gain
 
 
 def test_a_line_is_worth_checking_for_the_errors_expected_in_it_and_not_for_its_length() -> None:
