@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from dsocr.document import Split
+from dsocr.document import Sample, Split
 from dsocr.errors import RunError
 from dsocr.evaluation.calibration import (
     CalibrationReport,
@@ -22,7 +22,6 @@ from dsocr.evaluation.calibration import (
     fit_scale,
 )
 from dsocr.evaluation.metrics import character_errors
-from dsocr.evaluation.result_pages import render_calibration
 from dsocr.inference.confidence import PLAIN, Calibration, Scale
 from dsocr.inference.review import share_for
 from dsocr.models.generation import ScoredText, TokenScore
@@ -132,8 +131,8 @@ def test_a_scale_keeps_the_order(slope: float, offset: float, one: float, other:
 def test_few_words_move_a_scale_less_than_many() -> None:
     """A free fit on a dozen words is worse than none; see lab/verdicts.md."""
 
-    def fitted(count: int, **options: float) -> float:
-        scale = fit_scale(outcomes_of([(0.9, 0.0)] * count), **options)
+    def fitted(count: int) -> float:
+        scale = fit_scale(outcomes_of([(0.9, 0.0)] * count))
         assert scale is not None
         return scale(0.9)
 
@@ -141,7 +140,6 @@ def test_few_words_move_a_scale_less_than_many() -> None:
     assert few < some < many
     assert few < 0.5
     assert many > 0.85
-    assert fitted(3, precision=1e-2) < 0.1
 
 
 def test_perfect_confidences_show_the_error_of_chance() -> None:
@@ -169,8 +167,44 @@ def judged() -> list[JudgedLine]:
     return lines
 
 
-def report_on(lines: list[JudgedLine], split: Split = Split.TEST) -> CalibrationReport:
-    return CalibrationReport.compute(fit_calibration(lines), lines, dataset="letters", split=split)
+def test_the_estimated_cer_counts_letters_not_lines() -> None:
+    """Numbers and names on lines of their own are read worse than long lines."""
+    lines = [JudgedLine.compute(with_scores(text), "а" * len(text)) for text in ["а" * 60, "ббб"] * 30]
+    report = report_on(lines)
+    assert report.cer == pytest.approx(3 / 63)
+    assert report.estimated_budget[0].rest == pytest.approx(report.cer, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("writers", "expected"),
+    [
+        pytest.param(["a", "b", "c"], 0.9, id="few writers: new ones are read no better than by the base"),
+        pytest.param(["a", "b", "c", "d", "e"], 1.0, id="as many as stand for others"),
+        pytest.param([None], 0.9, id="one page"),
+    ],
+)
+def test_few_hands_do_not_raise_confidences(writers: list[str | None], expected: float) -> None:
+    base = Calibration(line=Scale(0.9, -0.7), word=Scale(0.9, -0.7), character=Scale(0.9, -0.7), lines=99)
+    lines = [JudgedLine.compute(with_scores("мир труд", 0.95), "мир труд") for _ in range(60)]
+    sample = Sample("id", Path(), "мир труд", Split.VALIDATION, page="1")
+    samples = [replace(sample, writer=writers[n % len(writers)]) for n in range(60)]
+    fitted = fit_calibration(lines, base, samples)
+    assert fitted.few_hands == (expected < 1)
+    for kind in get_args(Kind):
+        scale = getattr(fitted, kind)
+        assert scale.slope == 0.9, "a few lines do not tell it"
+        assert scale(0.95) == pytest.approx(base.line(0.95)) if expected < 1 else scale(0.95) > 0.97
+
+
+def test_a_verdict_says_where_confidences_promise_too_much() -> None:
+    assert report_on(judged()).verdict is None
+    assert report_on(judged()[:19], Calibration(line=Scale(1, 3))).verdict is None, "too few to say"
+    assert "of the real errors" in (report_on(judged(), Calibration(line=Scale(1, 3))).verdict or "")
+
+
+def report_on(lines: list[JudgedLine], calibration: Calibration | None = None) -> CalibrationReport:
+    fitted = calibration or fit_calibration(lines)
+    return CalibrationReport.compute(fitted, lines, dataset="letters", split=Split.TEST)
 
 
 def test_checking_the_least_confident_first_leaves_fewer_errors() -> None:
@@ -178,7 +212,6 @@ def test_checking_the_least_confident_first_leaves_fewer_errors() -> None:
     budget, whole = report.budget, report.cer
     assert (budget[0].rest, budget[-1].rest, budget[-1].errors_found) == (whole, 0, 1)
     assert budget[len(budget) // 2].rest < 0.6 * whole, "in random order it would be the whole"
-    assert all(ideal.rest <= point.rest + 1e-12 for ideal, point in zip(report.ideal_budget, budget, strict=True))
     assert 0 < share_for(budget, whole / 2) <= 0.6
     assert [point.share for point in report.estimated_budget] == [point.share for point in budget]
     assert report.estimated_budget[0].rest == pytest.approx(whole, rel=0.1), "it was fitted on these lines"
@@ -189,13 +222,6 @@ def test_correct_lines_need_no_checking() -> None:
     assert [point.errors_found for point in report.budget] == [1, 1, 1, 1]
     assert report.to_dict()["summary"] == report.summary
     assert report.estimate_summary
-
-
-def test_the_page_escapes_names_and_says_where_it_was_measured() -> None:
-    page = render_calibration(report_on(judged()), "<b>run")
-    assert "<b>run" not in page
-    assert "60 lines of the test split of letters" in page
-    assert "test split" in render_calibration(report_on(judged(), Split.VALIDATION), "run")
 
 
 def test_lines_without_scores_have_no_confidence() -> None:

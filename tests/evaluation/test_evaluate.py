@@ -149,7 +149,6 @@ def test_the_calibration_is_measured(run: RunFolder, card: Scorecard) -> None:
     assert report["calibration"]["lines"] == Calibration.load(run.adapter).lines
     assert (report["lines"], len(report["budget"]), report["split"]) == (card.scores.final.lines, 5, "test")
     assert report["kinds"].keys() == {"character", "word", "line"}
-    assert "4 lines of the test split" in run.confidence_page.read_text(encoding="utf-8")
 
 
 def test_the_calibration_is_fitted_on_request(copy: RunFolder, small_dataset: Path, tmp_path: Path) -> None:

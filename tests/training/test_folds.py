@@ -152,7 +152,7 @@ def test_an_audit_ranks_every_line_once(small_dataset: Path, toy: str, tmp_path:
     assert (work / TABLE).read_bytes().startswith(codecs.BOM_UTF8)  # otherwise Excel shows é as Ã©
     with (work / TABLE).open(encoding="utf-8-sig", newline="") as file:
         table = list(csv.DictReader(file))
-    assert [row["id"] for row in table] == [row["id"] for row in rows], "all 24 are to be judged"
+    assert {row["id"] for row in table} == {row["id"] for row in rows}, "all 24 are to be judged"
     assert {(row["judge"], row["wrong"], row["correction"]) for row in table} == {("yes", "", "")}
     assert (work / PAGE).read_text(encoding="utf-8").count("<img") == len(table)
     assert found.count is None

@@ -183,7 +183,7 @@ def evaluated(printer: Printer, card: "dsocr.Scorecard") -> None:
     printer.result(str(card))
     assert card.folder is not None, "`evaluate` sets it"
     folder = RunFolder(card.folder)
-    files = {"scorecard": folder.scorecard, "lines": folder.lines, "confidence": folder.confidence_page}
+    files = {"scorecard": folder.scorecard, "lines": folder.lines, "confidence": folder.confidence}
     for label, path in {**files, "report": folder.report}.items():
         if path.is_file():
             printer.message(f"{label + ':':<12}{path}")
@@ -264,9 +264,8 @@ def transcribed(printer: Printer, report: "dsocr.TranscribeReport") -> None:
     if report.estimated_cer is not None:
         estimate = report.estimated_cer
         cer, check, rest = (percentage(value, 1) for value in (estimate.cer, estimate.check, estimate.rest))
-        printer.message(
-            f"estimated CER: {cer}, {rest} after checking the first {check} of that list (new writers: worse)"
-        )
+        new = "; confidences were fitted on few hands: others may have twice as many errors" if report.few_hands else ""
+        printer.message(f"estimated CER: {cer}, {rest} after checking the first {check} of that list{new}")
         printer.message(f"expected: {estimate.gain}")
     if report.upside_down:
         printer.complain(f"pages upside down: {first_few(report.upside_down)}; turn and read again")

@@ -12,10 +12,11 @@ from pydantic import TypeAdapter, ValidationError
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.document import Split
-from dsocr.evaluation.statistics import Floats, fit_logistic
+from dsocr.evaluation.statistics import MIN_CLUSTERS, ClusteredLine, Floats, fit_logistic
 from dsocr.inference.confidence import (
     PLAIN,
     QUANTILES,
+    UNCALIBRATED,
     Calibration,
     Scale,
     character_confidences,
@@ -44,8 +45,6 @@ _PRIOR_PRECISION = 4.0
 
 Fitted freely on few words, a scale is worse than the identity; many words outweigh this.
 """
-_LINE_PRIOR_PRECISION = 1e-2
-"""The same for lines; each has the evidence of some thirty characters."""
 
 Kind = Literal["character", "word", "line"]
 """The subject of a confidence."""
@@ -143,10 +142,22 @@ class Outcomes:
         return np.minimum((self.confidence * BINS).astype(np.int64), BINS - 1)
 
 
-def fit_calibration(lines: Sequence[JudgedLine]) -> Calibration:
-    """Fit a scale for each kind of confidence, or leave it `unfitted`, and keep the quantiles of line confidences."""
-    precisions = {"character": _PRIOR_PRECISION, "word": _PRIOR_PRECISION, "line": _LINE_PRIOR_PRECISION}
-    scales = {kind: fit_scale(Outcomes.of(kind, lines), precisions[kind]) for kind in get_args(Kind)}
+def fit_calibration(
+    lines: Sequence[JudgedLine], base: Calibration = UNCALIBRATED, samples: Sequence[ClusteredLine] = ()
+) -> Calibration:
+    """Fit a scale for each kind of confidence, or leave it `unfitted`, and keep the quantiles of line confidences.
+
+    Lines count by their letters: a CER is estimated from the sum. Few lines tell the slope badly, so it is that of the
+    `base` where it reads as the run does. Few writers (or pages, where none is known) of the `samples` say little about
+    others: where they are read better than the hands that the base was fitted on, the base's confidences stay.
+    """
+    hands = {sample.writer for sample in samples} - {None} or {sample.page for sample in samples} - {None}
+    few_hands = bool(samples) and len(hands) < MIN_CLUSTERS
+    weights = {"line": np.array([len(line.scored.text) for line in lines if line.scored.scores], np.float64)}
+    scales = {
+        kind: fit_scale(Outcomes.of(kind, lines), weights.get(kind, 1.0), getattr(base, kind), few_hands)
+        for kind in get_args(Kind)
+    }
     unfitted = tuple(kind for kind, scale in scales.items() if scale is None)
     rated = (line_confidence(part) for judged in lines for part in judged.scored.lines())
     confidences = [confidence for confidence in rated if confidence is not None]
@@ -156,24 +167,30 @@ def fit_calibration(lines: Sequence[JudgedLine]) -> Calibration:
         lines=len(lines),
         line_quantiles=tuple(quantiles),
         unfitted=unfitted,
+        few_hands=few_hands,
     )
 
 
-def fit_scale(outcomes: Outcomes, precision: float = _PRIOR_PRECISION) -> Scale | None:
+def fit_scale(
+    outcomes: Outcomes, weight: Floats | float = 1.0, base: Scale = PLAIN, capped: bool = False
+) -> Scale | None:
     """Fit slope and offset to the logistic likelihood by maximum a posteriori; None if that fails.
 
-    Accuracies can be fractions between 0 and 1. The prior is normal around the identity scale with this `precision`, so
-    the scale stays finite if all or none are right. The slope is never negative: scaling keeps the order.
+    Accuracies can be fractions between 0 and 1. The prior is normal around the `base`, so the scale stays finite if
+    all or none are right. The slope is never negative: scaling keeps the order. Of a base other than the identity it
+    stays, and the offset too may not rise if `capped`.
     """
     odds = np.array([log_odds(confidence) for confidence in outcomes.confidence])
     if not np.isfinite([odds, outcomes.accuracy]).all():
         return None
+    most = base.offset if capped else None
     fitted = fit_logistic(
         np.column_stack([odds, np.ones_like(odds)]),
         outcomes.accuracy,
-        prior=np.array([1.0, 0.0]),
-        precision=precision,
-        bounds=[(0, None), (None, None)],
+        prior=np.array([base.slope, base.offset]),
+        precision=_PRIOR_PRECISION,
+        bounds=[(0, None), (None, None)] if base == PLAIN else [(base.slope,) * 2, (None, most)],
+        weight=weight,
     )
     return None if fitted is None else Scale(*fitted.tolist())
 
@@ -212,7 +229,7 @@ class CalibrationReport:
     """Reliability of a run's confidences on some lines, and the gain of checking the least confident ones.
 
     `budget` is the CER of the rest over the share of lines checked, in the order of a review list; `estimated_budget`
-    is the same estimated from the confidences alone, and `ideal_budget` the one with the true order.
+    is the same estimated from the confidences alone.
     """
 
     calibration: Calibration
@@ -223,7 +240,6 @@ class CalibrationReport:
     kinds: dict[str, Reliability]
     budget: list[CheckedShare]
     estimated_budget: list[CheckedShare]
-    ideal_budget: list[CheckedShare]
 
     @classmethod
     def compute(cls, calibration: Calibration, lines: Sequence[JudgedLine], *, dataset: str, split: Split) -> Self:
@@ -234,7 +250,6 @@ class CalibrationReport:
         confidences = [line_confidence(line.scored, calibration.line) for line in lines]
         worth = [worth_checking(sure, len(line.scored.text)) for sure, line in zip(confidences, lines, strict=True)]
         order = np.argsort([-value for value in worth], kind="stable").tolist()
-        worst_first = sorted(lines, key=lambda line: -line.errors / max(line.length, 1))
         budget = checking_curve([(lines[place].errors, lines[place].length) for place in order])
         return cls(
             calibration,
@@ -247,7 +262,6 @@ class CalibrationReport:
             estimated_budget=estimated_checking_curve(
                 (confidences[place], len(lines[place].scored.text)) for place in order
             ),
-            ideal_budget=checking_curve([(line.errors, line.length) for line in worst_first]),
         )
 
     @classmethod
@@ -262,6 +276,19 @@ class CalibrationReport:
         """Return the report for JSON; rates are fractions."""
         sentences = {"summary": self.summary, "estimate_summary": self.estimate_summary}
         return asdict(self) | {"split": self.split.value, "bins": BINS} | sentences
+
+    @property
+    def verdict(self) -> str | None:
+        """A warning if the CER estimated from confidences is not within a factor of 1.3 of the true one.
+
+        Of fewer than twenty lines nothing is said: chance alone has such factors.
+        """
+        estimate = self.estimated_budget[0].rest
+        if self.lines < 20 or self.cer / 1.3 <= estimate <= self.cer * 1.3:
+            return None
+        share = f"{percentage(estimate / self.cer, 0)} of the" if self.cer else "other than the"
+        rates = f"CER {percentage(estimate, 1)} instead of {percentage(self.cer, 1)}"
+        return f"Confidences promise {share} real errors here ({rates}): do not set a threshold by them."
 
     @property
     def summary(self) -> str:

@@ -18,7 +18,6 @@ from dsocr.evaluation.decide import name_better_base
 from dsocr.evaluation.metrics import character_errors, pool
 from dsocr.evaluation.report import drop_report
 from dsocr.evaluation.report import report as write_report
-from dsocr.evaluation.result_pages import render_calibration
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard, open_dataset
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.images import open_image
@@ -124,7 +123,10 @@ def evaluate(
     seconds: dict[str, float] = {}
     with progress_bar(progress, "reading", "lines") as show:
         if calibrate:
-            fit_calibration(_judge(fitting_samples, read(fitting_samples))).save(folder.adapter)
+            settings, judged = ReadingSettings.load(folder.adapter), _judge(fitting_samples, read(fitting_samples))
+            has_model = reader.processor.language_model is not None  # else the base's confidences are no guide
+            base_folder = Base.find(settings.base, settings.base_revision).folder if has_model else folder.path
+            fit_calibration(judged, Calibration.load(base_folder), fitting_samples).save(folder.adapter)
         for model in models:
             started = time.monotonic()
             with reader.base() if model == "base" and not is_base else nullcontext(reader) as used:
@@ -148,6 +150,11 @@ def evaluate(
     calibration = Calibration.load(folder.adapter)
     if calibration.problem:
         notes.append(calibration.problem)
+    reliability = None
+    if any(prediction.scores for prediction in predictions):
+        name, judged = opened.folder.resolve().name, _judge(samples, predictions)
+        reliability = CalibrationReport.compute(calibration, judged, dataset=name, split=Split(split))
+        notes[:0] = filter(None, [reliability.verdict])
     card = make_scorecard(
         Split(split),
         lines,
@@ -166,11 +173,8 @@ def evaluate(
     remove_drafts(results.path, is_locked=False)
     write_lines(results.lines, lines)
     card.save(results.scorecard)
-    if any(prediction.scores for prediction in predictions):
-        name, judged = opened.folder.resolve().name, _judge(samples, predictions)
-        reliability = CalibrationReport.compute(calibration, judged, dataset=name, split=Split(split))
+    if reliability is not None:
         write_file(results.confidence, to_json(reliability.to_dict()))
-        write_file(results.confidence_page, render_calibration(reliability, folder.name))
     if report:
         write_report(results.path, dataset=opened)
     elif outdated := drop_report(results):
@@ -201,7 +205,7 @@ def _result_files(folder: Path, config: RunConfig) -> list[str] | None:
     run = RunFolder(folder)
     if not run.config.is_file() or load_run_config(run.config).base != config.base:
         return None
-    files = (run.config, run.scorecard, run.lines, run.confidence, run.confidence_page, run.report)
+    files = (run.config, run.scorecard, run.lines, run.confidence, run.report)
     return [file.name for file in files]
 
 

@@ -26,6 +26,7 @@ from dsocr.evaluation.result_pages import (
     line_context,
     lines_by_writers,
     rate_change,
+    reliability_plot,
     score_changes,
     sentence,
 )
@@ -286,6 +287,7 @@ def render_report(contents: ReportContents, progress: Progress = None) -> str:
         groups=[group for group in groups if len(group[2]) > 1],
         characters=character_tables({MODEL_LABELS[name]: card.characters[name] for name in contents.readings}),
         reliability=error_rows(confidence) if confidence else [],
+        diagrams=[reliability_plot(f"{kind}s", kept) for kind, kept in confidence.kinds.items()] if confidence else [],
         curves=curve_plots(contents.history) if contents.history else [],
         facts=list(facts(contents)),
         settings=[*flat(settings), *flat(made)],

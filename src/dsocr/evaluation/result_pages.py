@@ -22,7 +22,6 @@ from dsocr.evaluation.compare import (
 from dsocr.evaluation.metrics import align, format_difference
 from dsocr.evaluation.scores import FAILURE_LABELS, LineScore, Score
 from dsocr.html import BAR, PAPER, QUIET, Plot, Thumbnails, counted, percent, printable, render, run_colour
-from dsocr.inference.review import CheckedShare, point_at
 from dsocr.io.work import require_free_output, write_file, writing_file, writing_folder
 from dsocr.runs import to_json
 
@@ -51,8 +50,6 @@ _LEAST_SCALE = 1e-3
 _CER_LIMIT = 1.5
 """CER beyond which a dot is at the edge with its number beside it: a loop would squeeze all others together."""
 _NAME_LENGTH = 26
-_BUDGET_POINTS = 200
-_CHECKED_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 
 Images = Mapping[str, Path | PackedImage]
 """The image of each line, by its id."""
@@ -364,30 +361,6 @@ def error_rows(report: CalibrationReport) -> list[tuple[str, ...]]:
     return rows
 
 
-def render_calibration(report: CalibrationReport, name: str) -> str:
-    """Render the reliability of a run's confidences, and the gain of checking the least certain lines."""
-    curves = {
-        "least confident first": report.budget,
-        "estimated from confidences": report.estimated_budget,
-        "most errors first (needs the truth)": report.ideal_budget,
-    }
-    checked = []
-    for share in _CHECKED_SHARES:
-        points = [point_at(curve, share) for curve in (report.budget, report.estimated_budget)]
-        rests = (percent(point.rest, 2) for point in points)
-        checked.append((percent(share, 0), *rests, *(percent(point.errors_found, 0) for point in points)))
-    return render(
-        __package__,
-        "calibration.html.jinja",
-        name=name,
-        report=report,
-        plots=[reliability_plot(f"{kind}s", reliability) for kind, reliability in report.kinds.items()],
-        budget=budget_plot(curves, report.cer),
-        errors=error_rows(report),
-        checked=checked,
-    )
-
-
 def reliability_plot(noun: str, reliability: Reliability) -> Plot:
     """Plot the share of right characters, words or lines against their confidence."""
 
@@ -401,19 +374,3 @@ def reliability_plot(noun: str, reliability: Reliability) -> Plot:
         axes.legend()
 
     return Plot(f"Reliability of {noun}", paint, (3.4, 3.0))
-
-
-def budget_plot(curves: Mapping[str, Sequence[CheckedShare]], cer: float) -> Plot:
-    """Plot the CER that remains after a share of the lines was checked, in several orders of checking."""
-
-    def paint(axes: "Axes") -> None:
-        for place, (name, curve) in enumerate(curves.items()):
-            shown = curve[:: max(1, len(curve) // _BUDGET_POINTS)]
-            x, y = [100 * point.share for point in shown], [100 * point.rest for point in shown]
-            axes.plot(x, y, color=run_colour(place), label=name)
-        axes.axhline(100 * cer, color=QUIET, linestyle=":", label="random order")
-        axes.set(xlabel="lines checked, %", ylabel="CER of the rest, %")
-        axes.set_ylim(bottom=0)
-        axes.legend()
-
-    return Plot("CER of the rest over lines checked", paint, (6.0, 3.0))

@@ -69,7 +69,8 @@ class Calibration:
     """A scale for each kind of confidence; `lines` is the number of lines it was fitted on, 0 if it was not.
 
     `line_quantiles` are those of the lines' confidences before scaling, in equal steps; empty if it was not. `unfitted`
-    names the kinds whose fit failed; they keep the network's own confidences.
+    names the kinds whose fit failed; they keep the network's own confidences. `few_hands`: these lines say little about
+    other writers.
     """
 
     character: Scale = PLAIN
@@ -78,6 +79,7 @@ class Calibration:
     lines: int = 0
     line_quantiles: tuple[float, ...] = ()
     unfitted: tuple[str, ...] = ()
+    few_hands: bool = False
 
     @classmethod
     def load(cls, adapter: Path) -> Self:

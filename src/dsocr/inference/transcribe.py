@@ -186,8 +186,8 @@ class TranscribeReport:
     script are unlike all that the run knows, `may_learn` that it is a base which they can teach although nobody
     transcribed them (`dsocr.train(unlabelled=...)`). `estimated_cer` is set if a review list was written and the run's
     confidences are calibrated on lines like these: `confidence_distance` is how far the lines' confidences are from
-    those of the calibration, and `unlike_calibration` says that they are too far for an estimate. `read` adds `texts`,
-    as rows of JSON lines, and the `next` command.
+    those of the calibration, and `unlike_calibration` says that they are too far for an estimate; with `few_hands`
+    it is too low for others. `read` adds `texts`, as rows of JSON lines, and the `next` command.
     """
 
     out: Path
@@ -217,6 +217,7 @@ class TranscribeReport:
     estimated_cer: EstimatedCer | None = None
     confidence_distance: float | None = None
     unlike_calibration: bool = False
+    few_hands: bool = False
     texts: list[dict[str, Any]] = field(default_factory=list)
     next: str = ""
 
@@ -248,7 +249,7 @@ class TranscribeReport:
 
     def estimate(self, curve: Sequence[CheckedShare], confidences: Sequence[float], calibration: Calibration) -> None:
         """Estimate the CER, unless confidences are not calibrated or the lines unlike those of the calibration."""
-        distance = calibration.distance(confidences)
+        distance, self.few_hands = calibration.distance(confidences), calibration.few_hands
         if distance is not None:
             self.confidence_distance = round(distance, 3)
             self.unlike_calibration = calibration.is_unlike(distance, len(confidences))

@@ -100,9 +100,9 @@ class ReaderLearner:
         self.setup = set_up(config, samples, job.base, start=job.start, own_readings=own_readings)
         self.device, self.processor = self.setup.device, self.setup.processor
         self.verdicts: list[str] = []
-        self.validator = self._make_validator() if self.validation else None
+        self.validator = self._make_validator(Calibration.load(job.base.folder)) if self.validation else None
 
-    def _make_validator(self) -> Validator:
+    def _make_validator(self, base: Calibration) -> Validator:
         validator = Validator(
             self.validation,
             self.processor,
@@ -113,6 +113,7 @@ class ReaderLearner:
             folder=self.job.run.checkpoints,
             dist=self._dist,
             text_policy=self.job.samples_from.card.policy(),
+            base=base,
         )
         # A line recogniser that reads already can lose more by a few lines than it learns from them.
         validator.start_limit = math.inf if self._own_readings else _READS if self.folder == "model" else None

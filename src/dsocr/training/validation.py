@@ -19,7 +19,7 @@ from dsocr.evaluation.calibration import JudgedLine, fit_calibration
 from dsocr.evaluation.decide import is_better
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long
 from dsocr.images import open_image
-from dsocr.inference.confidence import Calibration
+from dsocr.inference.confidence import UNCALIBRATED, Calibration
 from dsocr.io.processes import return_free_memory
 from dsocr.models.ctc import LineRecognizer
 from dsocr.models.family import Processor
@@ -171,8 +171,10 @@ class Validator(PeriodicValidation):
         folder: Path,
         dist: Distributed = ALONE,
         text_policy: TextPolicy,
+        base: Calibration = UNCALIBRATED,
     ) -> None:
         super().__init__(every_steps, patience)
+        self._base = base
         self.encoded = EncodedSamples(samples, processor)
         self._samples = samples
         self._processor = processor
@@ -185,8 +187,13 @@ class Validator(PeriodicValidation):
 
     def _keep(self, model: Any, step: int) -> None:
         if self._dist.is_main:
-            calibration = calibrate_predictions(self._scored, self._text_policy)
+            calibration = self._calibrate(self._scored, self._processor)
             save_best(self._folder, step, model, {CALIBRATION: calibration.to_json()})
+
+    def _calibrate(self, scored: Iterable[tuple[str, str, TokenScores]], processor: Processor) -> Calibration:
+        """Fit the confidences; those of the base, which has a language model, are no guide to a reader without one."""
+        base = self._base if processor.language_model else UNCALIBRATED
+        return calibrate_predictions(scored, self._text_policy, base, self._samples)
 
     def fit_language_model(
         self, model: Any, texts: Iterable[str], others: Sequence[str] = (), readings: Sequence[str] = ()
@@ -211,13 +218,14 @@ class Validator(PeriodicValidation):
             readings,
             is_better=partial(is_better, self._samples),
         )
-        if processor.language_model is None:
+        fitted = processor.language_model
+        if fitted is None and self._processor.language_model is None:
             return [], 0
         read = map(family.logits_decoder(processor, self._generation), lines)
         scored = [(reference, *final_scores(reading)) for reference, reading in zip(references, read, strict=True)]
-        calibration = calibrate_predictions(scored, self._text_policy)
-        files = {LANGUAGE_MODEL: processor.language_model.to_json(), CALIBRATION: calibration.to_json()}
-        return [(name, content.encode()) for name, content in files.items()], processor.language_model.others
+        files = {CALIBRATION: self._calibrate(scored, processor).to_json()}
+        files |= {LANGUAGE_MODEL: fitted.to_json()} if fitted else {}
+        return [(name, content.encode()) for name, content in files.items()], fitted.others if fitted else 0
 
     def _map_logits(
         self, function: Callable[[NDArray[np.float32]], Result], model: Any, indices: Sequence[int]
@@ -316,13 +324,18 @@ def final_scores(reading: Decoded) -> tuple[str, TokenScores]:
     return kept.text, kept.scores
 
 
-def calibrate_predictions(lines: Iterable[tuple[str, str, TokenScores]], policy: TextPolicy) -> Calibration:
+def calibrate_predictions(
+    lines: Iterable[tuple[str, str, TokenScores]],
+    policy: TextPolicy,
+    base: Calibration = UNCALIBRATED,
+    samples: Sequence[Sample] = (),
+) -> Calibration:
     """Fit a calibration on (reference, text, token scores) of lines, under the text policy of transcription."""
     judged = []
     for reference, text, scores in lines:
         tokens = (TokenScore(int(start), int(end), score, bool(other)) for start, end, score, other in scores)
         judged.append(JudgedLine.compute(ScoredText(text, tuple(tokens)).rewrite(policy.apply(text)), reference))
-    return fit_calibration(judged)
+    return fit_calibration(judged, base, samples)
 
 
 def lines_text(lines: Sequence[ValidationLine]) -> str:
