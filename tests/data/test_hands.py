@@ -15,9 +15,8 @@ from dsocr import models
 from hands.archive_texts import ArchiveTexts, archive_lines, is_decent, modern
 from hands.cursive import can_write, load_alphabet, random_writer, write
 from hands.hand_fonts import BEST_HANDS, CURSIVE, HELD_OUT_FONTS, ITALIC, LATIN_HANDS, PRINT, draw_text, load_file
-from hands.own_letters import Cell, Letters, bend_picture
 from hands.paper import Sheets, clean_sheet, finish_line
-from hands.pens import Written, deform, draw_strokes, random_style, warp
+from hands.pens import Written, deform, draw_strokes, random_style
 from hands.real_ink import BASELINE, HEIGHT, X_HEIGHT, RealInk, coverage, cut_line
 from pretrain_small import CLASSES, STRETCH, grey_line, start_network
 from small_texts import CHARACTERS, Words, count_words
@@ -72,32 +71,6 @@ def test_letters_of_a_word_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(strokes) == 1, word
 
 
-def test_a_writer_bends_a_letter_alike_and_others_do_not() -> None:
-    points = np.array([[0.1, 0.0], [0.4, 1.0], [0.5, 1.8], [0.7, -0.6]])
-
-    def bent(seed: int) -> tuple[np.ndarray, np.ndarray]:
-        letters = Letters(np.random.default_rng(seed), bend=0.12, unsteady=0.02)
-        return letters.shape("а").bend(points, 0.5), letters.shape("а").bend(points, 0.5)
-
-    first, again = bent(1)
-    other, _ = bent(2)
-    assert 0 < np.abs(first - again).max() < 0.15
-    assert np.abs(first - other).max() > 0.15
-
-
-def test_joins_survive_the_bending_of_a_picture() -> None:
-    ink = np.zeros((240, 300), dtype=np.float32)
-    ink[130:137, 20:280] = 1  # a stroke through all letters
-    for start in range(30, 270, 40):
-        ink[104:144, start : start + 6] = 1
-    cells = [Cell(letter, 20 + 40 * place, 60 + 40 * place) for place, letter in enumerate("минуты")]
-    for seed in range(2):
-        letters = Letters(np.random.default_rng(seed), bend=0.2, unsteady=0.05)
-        bent = bend_picture(Written(ink, 144, 40.0), cells, 0.0, letters)
-        labels, count = ndimage.label(bent.ink > 0.4, np.ones((3, 3)))
-        assert max(np.bincount(labels.ravel())[1:]) > 0.95 * (labels > 0).sum(), (seed, count)
-
-
 def write_page(folder: Path, text: str) -> Path:
     """A page of seven lines in which every letter is one bar, as far from the left as its place in the line."""
     rows = []
@@ -150,17 +123,6 @@ def test_a_line_is_cut_where_its_letters_are() -> None:
     scale, offset = np.polyfit(starts, line.cuts[1:-1], 1)
     assert scale == pytest.approx(X_HEIGHT / written.x_height, rel=0.2)
     assert np.abs(np.polyval((scale, offset), starts) - line.cuts[1:-1]).max() < 0.35 * X_HEIGHT
-
-
-def test_warping_keeps_the_text_inside() -> None:
-    ink = np.zeros((240, 400), dtype=np.float32)
-    ink[104:144, 20:380:20] = 1
-    ink[104:144, 25:380:20] = 1
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        warped = warp(Written(ink, 144, 40.0), random_style(rng), rng)
-        assert warped.ink.max() > 0.9
-        assert warped.ink[:, [0, -1]].max() < 0.1
 
 
 def test_strokes_are_taken_from_a_sheet() -> None:
