@@ -97,7 +97,7 @@ def test_the_number_of_wrong_texts_is_said_when_a_sample_was_judged() -> None:
     begun = WrongTexts.of(1000, dict(list(judged.items())[:FIRST]) | {drawn[1]: True})
     assert begun is not None
     assert (begun.drawn, begun.interval) == (0, (5, 985)), "what was drawn counts in the order it was drawn in"
-    assert drawn != sorted(drawn), "so that its beginning is a sample, too"
+    assert drawn != sorted(drawn), "so that its first part is a sample, too"
     count = WrongTexts.of(1000, judged)
     assert count is not None
     assert (count.first_wrong, count.drawn_wrong) == (5, 3)

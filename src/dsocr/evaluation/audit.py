@@ -364,7 +364,7 @@ _SHOWN = 4
 def places_to_judge(lines: int) -> tuple[list[int], list[int]]:
     """Return the places of the first lines of a list, and of a random sample of the others, as drawn.
 
-    Whoever judges a part of the sample, from its beginning, has judged a random sample, too.
+    Whoever judges a part of the sample, from its start, has judged a random sample, too.
     """
     first = min(FIRST, lines)
     rest = range(first, lines)
