@@ -1,4 +1,4 @@
-"""Reads the same lines alone, in batches, shuffled, through a busy server, in shards and with Ray: all texts are equal.
+"""Reads the same lines alone, in batches, shuffled, through a busy server and with Ray: all texts are equal.
 
     python benchmarks/one_is_many.py DATASET... [--lines 200] [--base small] [--ray]
 
@@ -68,19 +68,13 @@ def read_every_way(
     with TestClient(app) as client, ThreadPoolExecutor(CLIENTS) as clients:
         yield f"served to {CLIENTS} clients", dict(zip(contents, clients.map(request, contents), strict=True))
 
-    ways = {"in shards": ("1/2", "2/2"), **({"with Ray": ("1/1",)} if ray else {})}
-    for way, shards in ways.items():
-        engine = "ray:2" if way == "with Ray" else None
-        texts: Readings = {}
-        for shard in shards:
-            out = folder / f"{way} {shard[0]}"
-            # Without a page there is no script to decide.
-            options = {"images": "line", "format": "jsonl", "script": "any", "shard": shard}
-            dsocr.transcribe(base, folder / "lines", out, engine=engine, **options)  # type: ignore[arg-type]
-            for file in out.rglob("*.jsonl"):
-                rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-                texts |= {Path(row["id"]).stem: (row["text"], None) for row in rows}
-        yield way, texts
+    if ray:
+        # Without a page there is no script to decide.
+        report = dsocr.transcribe(
+            base, folder / "lines", folder / "ray", engine="ray:2", images="line", format="jsonl", script="any"
+        )
+        rows = [json.loads(row) for file in report.out.rglob("*.jsonl") for row in file.read_text("utf-8").splitlines()]
+        yield "with Ray", {Path(row["id"]).stem: (row["text"], None) for row in rows}
 
 
 def different(one: Readings, other: Readings) -> list[str]:

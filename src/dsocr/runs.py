@@ -86,7 +86,6 @@ class RunFolder:
     """JSON lines, one for every scored line with its predictions."""
     confidence = _Entry("confidence.json")
     """Calibration of the confidences, and the gain of checking the least certain lines."""
-    """The same as a page."""
     report = _Entry("report.html")
     """The report of the evaluation as a page."""
 

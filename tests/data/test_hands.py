@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from draw_hands import UNSEEN_SEED, keep_legible, read_well
+from draw_hands import UNSEEN_SEED, read_well
 from dsocr import models
 from hands.archive_texts import ArchiveTexts, archive_lines, is_decent, modern
 from hands.cursive import can_write, load_alphabet, random_writer, write
@@ -134,16 +134,6 @@ def test_strokes_are_taken_from_a_sheet() -> None:
     assert sheet.ink == pytest.approx(0.3, abs=0.1)
     assert sheet.paper.min() > 150
     assert clean_sheet(Image.fromarray(grey[:, :100]), np.random.default_rng(1)) is None
-
-
-def test_pens_leave_letters_that_can_be_read() -> None:
-    for seed in range(200):
-        style = random_style(np.random.default_rng(seed))
-        limited = keep_legible(style)
-        assert limited.pen * (1 + 0.75 * limited.pressure) < 0.261
-        assert limited.flood in (0, 3, 5, 7)
-        assert limited.flood <= 0.28 * limited.x_height
-        assert limited.flood == style.flood or style.flood > 0.28 * style.x_height - 2
 
 
 def test_lines_that_cannot_be_read_are_dropped(capsys: pytest.CaptureFixture[str]) -> None:

@@ -238,13 +238,12 @@ def test_a_saved_calibration_knows_lines_of_another_distribution(tmp_path: Path)
     draw = np.random.default_rng(4)
     similar, unlike = ([calibration.line(float(one)) for one in draw.uniform(low, 1, 40)] for low in (0.5, 0.95))
     for confidences, expected in ((similar, False), (unlike, True), (unlike[:3], False)):
-        distance = calibration.distance(confidences)
-        assert distance is not None
-        assert calibration.is_unlike(distance, len(confidences)) == expected
+        assert calibration.is_unlike(confidences) == expected
     narrow = Calibration(lines=60, line_quantiles=(0.4, 0.5, 0.6))
-    assert narrow.distance([0.1] * 5) == narrow.distance([0.9] * 5) == 1, "all below, and all above"
-    assert calibration.distance([]) is None
-    assert Calibration(lines=60).distance(unlike) is None, "it was fitted without any"
+    assert narrow.is_unlike([0.1] * 5), "all below"
+    assert narrow.is_unlike([0.9] * 5), "all above"
+    assert not calibration.is_unlike([])
+    assert not Calibration(lines=60).is_unlike(unlike), "it was fitted without any"
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,13 @@ def test_the_calibration_is_fitted_on_request(copy: RunFolder, small_dataset: Pa
     assert Calibration.load(copy.adapter) == fitted[1]
 
 
+def test_confidences_that_do_not_hold_are_named_first(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsocr.evaluation.calibration._LEAST_LINES", 2)
+    Calibration(line=Scale(1.0, 9.0)).save(copy.adapter)
+    card = dsocr.evaluate(copy.path, limit=2, base=False, report=False)
+    assert card.notes[0].startswith("Confidences promise 0 % of the real errors here")
+
+
 def test_nano_reads_print_well_without_drawing_random_numbers() -> None:
     samples = Dataset.open("examples/print").samples(Split.TEST)[::3]
     reader = LocalReader.of_run(RunFolder.to_read_with(Path("nano")))

@@ -19,7 +19,7 @@ from dsocr.inference.inputs import find_pages
 from dsocr.inference.pages import group_pages
 from dsocr.io import work
 from dsocr.runs import RunFolder
-from tests.inference.reading_pages import Fails, Hashes, draw_job, draw_page, files, rows_of, transcribe
+from tests.inference.reading_pages import Fails, Hashes, draw_job, draw_page, files, transcribe
 from tests.raising import raises_code
 
 PAGES = 13
@@ -112,20 +112,6 @@ def test_pages_that_changed_meanwhile_are_read_again_in_their_group(run: RunFold
     report = transcribe(run, [tmp_path / "in"], out, reader=Hashes(), progress=lambda *now: seen.append(now))
     assert (report.failed, report.images) == ([], PAGES)
     assert seen == [(7, 13), (9, 13), (13, 13)]
-
-
-def test_shards_share_the_pages_out(run: RunFolder, tmp_path: Path) -> None:
-    (tmp_path / "in" / "p05.png").unlink()
-    transcribe(run, [tmp_path / "in"], tmp_path / "all.jsonl", reader=Hashes())
-    shares = []
-    for number in (1, 2, 3):
-        out = tmp_path / f"{number}.jsonl"
-        transcribe(run, [tmp_path / "in"], out, shard=f"{number}/3", reader=Hashes())
-        shares.append({row["id"] for row in rows_of(out)})
-    assert set.union(*shares) == {row["id"] for row in rows_of(tmp_path / "all.jsonl")}
-    assert sum(map(len, shares)) == len(set.union(*shares))
-    with raises_code("shard-empty"):
-        transcribe(run, [tmp_path / "in"], tmp_path / "none.txt", shard="90/99", reader=Hashes())
 
 
 @pytest.mark.parametrize(

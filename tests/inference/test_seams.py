@@ -113,19 +113,6 @@ def test_markup_of_a_pdf_page_is_not_accepted_alone(run: RunFolder, tmp_path: Pa
     assert (tmp_path / "out" / str(page.get("imageFilename"))).exists()
 
 
-def test_shards_can_be_combined_and_do_not_overwrite_each_other(run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    write_pdf(scans / "box.pdf", [image_object(scan()), image_object(scan(place=9))])
-    names: list[str] = []
-    for number in (1, 2):
-        out = tmp_path / f"out{number}"
-        transcribe(run, [scans], out, format=["pdf", "text"], shard=f"{number}/2", reader=Hashes())
-        names += [path.name for path in out.iterdir()]
-    assert len(set(names)) == len(names)
-    with raises_code("output-occupied"):
-        transcribe(run, [scans], tmp_path / "out1", format=["text"], shard="2/2", overwrite=True, reader=Hashes())
-    transcribe(run, [scans], tmp_path / "out1", format=["text"], shard="1/2", overwrite=True, reader=Hashes())
-
-
 def test_write_failures_are_in_the_card_or_fatal(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     with raises_code("xml-missing"):  # before anything is read
         transcribe(run, [scans], tmp_path / "out", format=["text", "filled"], reader=None)

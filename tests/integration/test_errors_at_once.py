@@ -80,7 +80,6 @@ ERRORS = [
     ("train run/config.yaml", "output-exists", "run"),
     ("transcribe run scans -o there.txt", "output-exists", "there.txt"),
     ("transcribe run scans -o new.txt --engine other", "engine-address", None),
-    ("transcribe run scans -o new --shard 3/2", "option-invalid", None),
     ("transcribe run scans -o new.xml", "output-ambiguous", "new.xml"),
     ("transcribe run scans -o new --segmenter other", "segmenter-unknown", None),
     ("transcribe run nowhere -o new.jsonl", "input-missing", "nowhere"),
@@ -119,7 +118,6 @@ CALLS = {
     "train config.yaml --set dataset=nowhere": "dsocr.train('config.yaml', dataset='nowhere')",
     "train config.yaml --dry-run --set base=./gone": "dsocr.dry_run('config.yaml', base='./gone')",
     "transcribe run scans -o there.txt": "dsocr.transcribe('run', 'scans', 'there.txt')",
-    "transcribe run scans -o new --shard 3/2": "dsocr.transcribe('run', 'scans', 'new', shard='3/2')",
     "workbench nowhere": "dsocr.open_workbench('nowhere')",
 }
 """The same mistakes in Python."""

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration
-from dsocr.inference.confidence import UNCALIBRATED
+from dsocr.inference.confidence import UNCALIBRATED, Calibration
+from dsocr.models.ctc import LineRecognizer
 from dsocr.models.generation import Decoded, Generation, TokenScore
-from dsocr.models.loading import BaseModel
+from dsocr.models.loading import Base, BaseModel, load_base
+from dsocr.runs import CALIBRATION
 from dsocr.text import TextPolicy
 from dsocr.training.validation import (
     PeriodicValidation,
@@ -94,6 +97,23 @@ def test_calibration_is_the_same_whichever_process_read_the_lines() -> None:
     assert fitted == fit_calibration(judged) != UNCALIBRATED
     assert calibrate_predictions([], TextPolicy()) == UNCALIBRATED
     assert calibrate_predictions([("мир", "", ())], TextPolicy()).word == UNCALIBRATED.word
+
+
+def test_confidences_are_fitted_again_where_the_language_model_does_not_help(
+    small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = Base.find("small")
+    scales = Calibration.load(base.folder)
+    settings: dict[str, Any] = {"max_text_tokens": 512, "every_steps": 1, "patience": 0, "text_policy": TextPolicy()}
+    samples = Dataset.open(small_dataset).samples(Split.VALIDATION)
+    processor: Any = base.processor(None, "")
+    validator = Validator(samples, processor, Generation(), folder=tmp_path, base=scales, **settings)
+    without = replace(processor, language_model_source=None)
+    monkeypatch.setattr(LineRecognizer, "fit_language_model", lambda *arguments, **options: without)
+    ((name, content),), _ = validator.fit_language_model(load_base(base).network, [])
+    fitted = json.loads(content)
+    assert (name, fitted["lines"], fitted["few_hands"]) == (CALIBRATION, len(samples), True)
+    assert fitted["word"]["slope"] != scales.word.slope, "the base's, which has one, are no guide"
 
 
 def test_calibration_judges_what_the_text_policy_leaves() -> None:

@@ -472,11 +472,11 @@ class Audit:
         done, all_ = len(self.wrong.keys() & {*first, *drawn}), len(first) + len(drawn)
         if done == all_:
             return str(self.count)
-        said = self.count or f"How many of {counted(len(self.lines), 'text')} are wrong is not known."
+        of_all = f"How many of {counted(len(self.lines), 'text')} are wrong"
+        said = self.count or f"{of_all} is known roughly once the first {len(first)} of this list are judged."
         return (
-            f"{said} Judge the first {len(first)} of this list for a first number, and {len(drawn)} drawn from the "
-            f"others for a closer one ({done} of {all_} done): in {PAGE} with one key each, or yes and no in the "
-            f"column `wrong` of {TABLE}. Then run this again."
+            f"{said} Each of {len(drawn)} drawn from the others makes it more exact ({done} of {all_} judged): in "
+            f"{PAGE} with one key each, or yes and no in the column `wrong` of {TABLE}. Then run this again."
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -40,8 +40,10 @@ from dsocr.text import percentage
 BINS = 15
 """Bins of equal width for the expected calibration error, as in Guo et al. (2017)."""
 
+_LEAST_LINES = 20
+"""Lines from which on a verdict on confidences is given."""
 _PRIOR_PRECISION = 4.0
-"""Precision of the prior on slope and offset (a standard deviation of a half) around the identity scale.
+"""Precision of the prior on slope and offset (a standard deviation of a half) around the base's scale or the identity.
 
 Fitted freely on few words, a scale is worse than the identity; many words outweigh this.
 """
@@ -281,10 +283,10 @@ class CalibrationReport:
     def verdict(self) -> str | None:
         """A warning if the CER estimated from confidences is not within a factor of 1.3 of the true one.
 
-        Of fewer than twenty lines nothing is said: chance alone has such factors.
+        Of fewer lines than `_LEAST_LINES` nothing is said: chance alone has such factors.
         """
         estimate = self.estimated_budget[0].rest
-        if self.lines < 20 or self.cer / 1.3 <= estimate <= self.cer * 1.3:
+        if self.lines < _LEAST_LINES or self.cer / 1.3 <= estimate <= self.cer * 1.3:
             return None
         share = f"{percentage(estimate / self.cer, 0)} of the" if self.cer else "other than the"
         rates = f"CER {percentage(estimate, 1)} instead of {percentage(self.cer, 1)}"

@@ -21,7 +21,7 @@ from dsocr.evaluation.report import report as write_report
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard, open_dataset
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.images import open_image
-from dsocr.inference.confidence import Calibration, Prediction
+from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import hash_file, remove_drafts, require_free_output, write_file
 from dsocr.models.generation import ScoredText, spread
@@ -123,10 +123,12 @@ def evaluate(
     seconds: dict[str, float] = {}
     with progress_bar(progress, "reading", "lines") as show:
         if calibrate:
-            settings, judged = ReadingSettings.load(folder.adapter), _judge(fitting_samples, read(fitting_samples))
-            has_model = reader.processor.language_model is not None  # else the base's confidences are no guide
-            base_folder = Base.find(settings.base, settings.base_revision).folder if has_model else folder.path
-            fit_calibration(judged, Calibration.load(base_folder), fitting_samples).save(folder.adapter)
+            base_scales = UNCALIBRATED
+            if reader.processor.language_model:  # else the base's confidences, with one, are no guide
+                settings = ReadingSettings.load(folder.adapter)
+                base_scales = Calibration.load(Base.find(settings.base, settings.base_revision).folder)
+            judged = _judge(fitting_samples, read(fitting_samples))
+            fit_calibration(judged, base_scales, fitting_samples).save(folder.adapter)
         for model in models:
             started = time.monotonic()
             with reader.base() if model == "base" and not is_base else nullcontext(reader) as used:

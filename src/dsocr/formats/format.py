@@ -89,9 +89,9 @@ class Format:
     Transcribing: `write_pages` writes transcribed pages to a file ending in `suffix`, and takes them one at a time.
     With `one_page_per_file` several pages need a folder. In a folder each page has a file of its own, but the pages of
     a PDF stay together in formats that are `multipage`, and all pages in those with `is_one_file`. After all pages of a
-    folder, `write_index` gets the folder, pairs of an image and the file written for it, and the ending of the name of
-    a shard's own file. Formats that add texts to an original have `require_original`, which gets a file and, if that is
-    XML, its image, and raises DataError if there is no original for it.
+    folder, `write_index` gets the folder and pairs of an image and the file written for it. Formats that add texts to
+    an original have `require_original`, which gets a file and, if that is XML, its image, and raises DataError if there
+    is no original for it.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Format:
     one_page_per_file: bool = False
     multipage: bool = False
     is_one_file: bool = False
-    write_index: Callable[[Path, Sequence[tuple[Path, Path]], str], None] | None = None
+    write_index: Callable[[Path, Sequence[tuple[Path, Path]]], None] | None = None
     require_original: Callable[[Path, Path | None], object] | None = None
 
 

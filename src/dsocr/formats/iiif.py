@@ -488,10 +488,10 @@ def _annotation_page(page: Page, canvas: ManifestPage, size: tuple[int, int], st
     return {"id": id_, "type": "AnnotationPage", "label": label, "items": items}
 
 
-def write_manifests(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str) -> None:
+def write_manifests(folder: Path, files: Sequence[tuple[Path, Path]]) -> None:
     """Write a manifest of version 3 into `folder` for each source manifest, with the annotation pages of its images.
 
-    `files` are pairs of an image and its annotation page. Names of manifests end in `suffix`.
+    `files` are pairs of an image and its annotation page.
     """
     root, index = index_of_image(files[0][0], "iiif")
     written = {image.relative_to(root).as_posix(): path for image, path in files if image.is_relative_to(root)}
@@ -507,7 +507,7 @@ def write_manifests(folder: Path, files: Sequence[tuple[Path, Path]], suffix: st
             content["requiredStatement"] = manifest.statement
         content["items"] = [_canvas(page, written[page.file]) for page in pages]
         below = Path(pages[0].file).parent
-        (folder / below / f"manifest{suffix}.json").write_text(_to_json(content), encoding="utf-8", newline="\n")
+        (folder / below / "manifest.json").write_text(_to_json(content), encoding="utf-8", newline="\n")
 
 
 def _canvas(page: ManifestPage, annotations: Path) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _kind(file: etree._Element) -> str:
     return "image" if is_image else "text" if is_text else ""
 
 
-def write_mets(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str, *, use: str, kind: str) -> None:
+def write_mets(folder: Path, files: Sequence[tuple[Path, Path]], *, use: str, kind: str) -> None:
     """Write the source's METS file with a new file group of `files`, pairs of an image and its transcription.
 
     Everything else stays as it is, byte for byte. The new files are named relative to the METS file.
@@ -139,7 +139,7 @@ def write_mets(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str, *,
     for number, div in enumerate(tree.iter("div")):
         if (id_ := div.get("ID") or f"div-{number}") in ids:
             div.insert(tree.new("fptr", {"FILEID": ids.pop(id_)}), after=div.all("fptr"))
-    (folder / f"mets{suffix}.xml").write_bytes(tree.content())
+    (folder / "mets.xml").write_bytes(tree.content())
 
 
 FORMATS = tuple(

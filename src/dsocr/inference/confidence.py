@@ -116,24 +116,20 @@ class Calibration:
         usual = sum(map(self.line, self.line_quantiles)) / len(self.line_quantiles)
         return mean < min(_UNFAMILIAR, usual - _MUCH_LESS)
 
-    def distance(self, confidences: Sequence[float]) -> float | None:
-        """Return the Kolmogorov-Smirnov distance of scaled line confidences from those it was fitted on.
+    def is_unlike(self, confidences: Sequence[float]) -> bool:
+        """Whether scaled line confidences, four or more, are clearly unlike those it was fitted on.
 
-        It is taken at the stored quantiles, on confidences rounded as in files; None if there is nothing to compare.
+        Their Kolmogorov-Smirnov distance is taken at the stored quantiles, on confidences rounded as in files.
         """
         if len(self.line_quantiles) < 2 or not confidences:
-            return None
+            return False
         ordered = sorted(round(confidence, _DIGITS) for confidence in confidences)
         distance = 0.0
         for place, quantile in enumerate(self.line_quantiles):
             level, value = place / (len(self.line_quantiles) - 1), round(self.line(quantile), _DIGITS)
             below, up_to = (cut(ordered, value) / len(ordered) for cut in (bisect_left, bisect_right))
             distance = max(distance, below - level, level - up_to)
-        return distance
-
-    def is_unlike(self, distance: float, count: int) -> bool:
-        """Whether `count` lines at this distance are clearly unlike those it was fitted on; it takes four or more."""
-        chance = _CHANCE_DISTANCE * math.sqrt(1 / count + 1 / max(self.lines, 1))
+        chance = _CHANCE_DISTANCE * math.sqrt(1 / len(confidences) + 1 / max(self.lines, 1))
         return distance > _UNLIKE_DISTANCE + chance
 
 

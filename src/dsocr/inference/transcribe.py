@@ -1,7 +1,6 @@
 """Transcribe scans, PDF, ALTO and PAGE into the formats that archives use; read images with a `Reader`."""
 
 import json
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from dsocr.inference.reader import LocalReader
     from dsocr.models.family import Processor
 
-CARD = "transcription"
+CARD = "transcription.json"
 _FORMAT = "dsocr-transcription"
 _TEACHING = 300
 """Number of lines that a base can learn from alone; the smallest number measured was 385."""
@@ -67,15 +66,11 @@ _TEACHING = 300
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to write, and in which formats; in a folder each page gets its own files.
-
-    `shard` ("2/5") makes file names unique among shards, whose folders can be merged.
-    """
+    """Where to write, and in which formats; in a folder each page gets its own files."""
 
     out: Path
     formats: Sequence[Format]
     is_folder: bool
-    shard: str | None = None
 
     def validate(self, pages: Sequence[InputPage], *, overwrite: bool) -> None:
         """Raise DataError if writing would lose something, or if a format cannot hold any of the pages."""
@@ -89,15 +84,10 @@ class Target:
             raise DataError(message, code="output-one-page", where=self.out, hint="give a folder")
         list_files = self._files if self.is_folder else None
         require_free_output(self.out, "transcription", list_files, overwrite=overwrite)
-        others = sorted({card.name for card in self.out.glob(f"{CARD}*.json")} - {f"{CARD}{self._shard_suffix}.json"})
-        if self.shard and others:
-            message = f"Folder holds other pages, which would be lost: {first_few(others, 5)}"
-            raise DataError(message, code="output-occupied", where=self.out, hint="give each shard its own folder")
 
     @staticmethod
     def _files(folder: Path) -> list[str] | None:
-        cards = [listed_files(card, _FORMAT) for card in folder.glob(f"{CARD}*.json")]
-        return [name for listed in cards for name in listed or ()] or None
+        return listed_files(folder / CARD, _FORMAT)
 
     def write(
         self, draft: Path, read: Callable[[], Iterator[TranscribedPage]], step: ProcessingStep, card: dict[str, Any]
@@ -127,21 +117,17 @@ class Target:
                 else:
                     written += [(page.image, path) for page in pages]
             if format_.write_index and written:
-                format_.write_index(draft, written, self._shard_suffix)
+                format_.write_index(draft, written)
         files = sorted(path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file())
         content = {**card, "failed": card["failed"] + len(failed), "files": files}
-        write_file(draft / f"{CARD}{self._shard_suffix}.json", to_json(content))
+        write_file(draft / CARD, to_json(content))
         return failed
-
-    @property
-    def _shard_suffix(self) -> str:
-        return f"-{self.shard.replace('/', '-of-')}" if self.shard else ""
 
     def _group_by_file(self, pages: Iterator[TranscribedPage], format_: Format) -> Iterator[tuple[str, Iterator[Page]]]:
         """Yield the names of the files in a folder, without suffix, each with its pages."""
         taken = UniqueStems()
         if format_.is_one_file:
-            yield f"register{self._shard_suffix}", (page.page for page in pages)
+            yield "register", (page.page for page in pages)
             return
 
         def file_of(page: TranscribedPage) -> object:
@@ -149,9 +135,7 @@ class Target:
 
         for _, group in groupby(pages, key=file_of):
             source = (first := next(group)).source
-            name = source.name
-            if format_.multipage:  # a shard may have only some pages of a PDF
-                name = source.document + (self._shard_suffix if source.number else "")
+            name = source.document if format_.multipage else source.name
             yield unique_name(taken, name, source.path.suffix), (page.page for page in chain([first], group))
 
 
@@ -185,8 +169,7 @@ class TranscribeReport:
     for their page. `rated` lines have a confidence, `mean_confidence` on average; `unfamiliar` says that their hands or
     script are unlike all that the run knows, `may_learn` that it is a base which they can teach although nobody
     transcribed them (`dsocr.train(unlabelled=...)`). `estimated_cer` is set if a review list was written and the run's
-    confidences are calibrated on lines like these: `confidence_distance` is how far the lines' confidences are from
-    those of the calibration, and `unlike_calibration` says that they are too far for an estimate; with `few_hands`
+    confidences are calibrated on lines like these; `unlike_calibration` says that they are not, and with `few_hands`
     it is too low for others. `read` adds `texts`, as rows of JSON lines, and the `next` command.
     """
 
@@ -215,7 +198,6 @@ class TranscribeReport:
     order: str = ""
     unwritten: list[str] = field(default_factory=list)
     estimated_cer: EstimatedCer | None = None
-    confidence_distance: float | None = None
     unlike_calibration: bool = False
     few_hands: bool = False
     texts: list[dict[str, Any]] = field(default_factory=list)
@@ -249,10 +231,7 @@ class TranscribeReport:
 
     def estimate(self, curve: Sequence[CheckedShare], confidences: Sequence[float], calibration: Calibration) -> None:
         """Estimate the CER, unless confidences are not calibrated or the lines unlike those of the calibration."""
-        distance, self.few_hands = calibration.distance(confidences), calibration.few_hands
-        if distance is not None:
-            self.confidence_distance = round(distance, 3)
-            self.unlike_calibration = calibration.is_unlike(distance, len(confidences))
+        self.unlike_calibration, self.few_hands = calibration.is_unlike(confidences), calibration.few_hands
         if calibration.lines and curve[0].rest and not (self.unlike_calibration or self.unfamiliar):
             self.estimated_cer = EstimatedCer.of(curve)
 
@@ -285,7 +264,6 @@ def transcribe(
     engine_model: Rare[str | None] = None,
     replace: bool = False,
     script: ScriptName | None = None,
-    shard: Rare[str] = "1/1",
     review: StrPath | None = None,
     first: Count | None = None,
     layer: Rare[str | None] = None,
@@ -311,7 +289,6 @@ def transcribe(
         engine_model: Name of the model on the server; the run's name if not given.
         replace: Also transcribe lines that have a text already.
         script: Script that line recognisers keep to; auto decides it by page; as trained if not given.
-        shard: Transcribe one share of the pages, as 2/5: the second of five.
         review: Also write all lines to this file, least certain first.
         first: List only this many lines there, those to transcribe next: uncertain ones, spread over the pages.
         layer: Part of the path of the file to take where several describe a scan, such as chocomufin; the file named as
@@ -340,7 +317,7 @@ def transcribe(
     if out == STREAM and not formats:
         formats = ["text"]
     suffix = next((OUTPUT_FORMATS[name].suffix for name in formats if name in OUTPUT_FORMATS), "")
-    fetching, (number, shards) = FetchOptions.parse(fetch), _parse_shard(shard)
+    fetching = FetchOptions.parse(fetch)
     server = choose_engine(engine, engine_model or folder.name)
     _require_usable(out, script=script, engine=server, review=listing, first=first, overwrite=overwrite)
     is_remote = local is not None or isinstance(server, RemoteEngine)
@@ -367,10 +344,7 @@ def transcribe(
             message = _summary(listed.failed) or f"No scans to read in: {', '.join(map(str, paths)) or 'no path'}"
             raise DataError(message, code="inputs-unreadable" if listed.failed else "inputs-empty", hint="name scans")
         chosen_formats = output_formats(out, formats, all_xml=all(page.image for page in listed.pages))
-        target = Target(out, *chosen_formats, f"{number}/{shards}" if shards > 1 else None)
-        pages = listed.pages[number - 1 :: shards]
-        if not pages:
-            raise DataError(f"This shard has no pages; there are {len(listed.pages)} in total", code="shard-empty")
+        target, pages = Target(out, *chosen_formats), listed.pages
         target.validate(pages, overwrite=overwrite)
         _require_types(preparer, pages)
         line_images = [page for page in listed.pages if page.shows == "line"]
@@ -387,7 +361,6 @@ def transcribe(
             **({"regions": sorted(preparer.regions)} if preparer.regions else {}),
             "replace": replace,
             "script": script,
-            "shard": target.shard,
             # A job of a cluster may be continued without it.
             **({"engine": server.address, "engine_model": server.model} if isinstance(server, RemoteEngine) else {}),
             **({"engine": TORCH} if server == TORCH else {}),
@@ -550,14 +523,6 @@ def load(source: StrPath, *, revision: str | None = None) -> Reader:
     from dsocr.inference.reader import LocalReader
 
     return Reader(LocalReader.of_run(run), run)
-
-
-def _parse_shard(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        message = f"{option('shard', text)} is not a share"
-        raise ConfigError(message, hint="the second of five is 2/5", code="option-invalid")
-    return int(match[1]), int(match[2])
 
 
 def _require_usable(

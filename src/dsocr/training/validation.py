@@ -200,8 +200,9 @@ class Validator(PeriodicValidation):
     ) -> tuple[list[tuple[str, bytes]], int]:
         """Fit a language model of the texts to the best weights, which `model` has, if its family has one and it helps.
 
-        Return its file and that of a calibration with it, and how many of the `others`, which have no images, it was
-        better with: all or none. Own `readings` of untranscribed lines are learnt if they help too.
+        Return its file and that of a calibration with it (without it, where it does not help), and how many of the
+        `others`, which have no images, it was better with: all or none. Own `readings` of untranscribed lines are
+        learnt if they help too.
         """
         family = self._processor.family
         if not isinstance(family, LineRecognizer) or self._generation.language_model == "none":

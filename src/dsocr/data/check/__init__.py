@@ -78,7 +78,7 @@ class Findings:
         return "; ".join(filter(None, (stops, ", ".join(counts)))) if self else "no findings"
 
     def __str__(self) -> str:
-        lines = [line for finding in self for line in (str(finding), *(f"    {text}" for text in finding.details()))]
+        lines = [line for finding in self for line in (str(finding), f"    fix: {finding.remedy}")]
         return "\n".join([*lines, self.summary()])
 
     def to_json(self, path: str | Path | None = None) -> str:

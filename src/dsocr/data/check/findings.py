@@ -59,9 +59,6 @@ REMEDIES = {
 }
 """Code of a finding -> its remedy."""
 
-_SHOWN = 4
-"""Printed places of a finding."""
-
 
 @dataclass(frozen=True, slots=True)
 class ImageStats:
@@ -155,14 +152,6 @@ class Example:
     place: str = ""
     source: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.both_places}: {self.detail}" if self.detail else self.both_places
-
-    @property
-    def both_places(self) -> str:
-        """The place in the archive, then in the dataset."""
-        return f"{self.place} ({self.where})" if self.place else self.where
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -181,7 +170,8 @@ class Finding:
     @property
     def place(self) -> str:
         """The first place, in the archive and in the dataset."""
-        return self.examples[0].both_places
+        first = self.examples[0]
+        return f"{first.place} ({first.where})" if first.place else first.where
 
     @property
     def count(self) -> int:
@@ -201,11 +191,6 @@ class Finding:
     def __str__(self) -> str:
         times = f" ({self.count} times)" if self.count > 1 else ""
         return f"{self.severity}: {self.place}: {self.message}{times} [{self.code}]"
-
-    def details(self) -> list[str]:
-        """The first places, unless the finding itself names the only one, and the remedy."""
-        examples = [str(example) for example in self.examples[:_SHOWN] if example.detail or self.count > 1]
-        return [*examples, f"fix: {self.remedy}"]
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as JSON types."""
