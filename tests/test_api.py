@@ -310,7 +310,7 @@ def test_the_notebook_runs(shallow: str, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(
         dsocr.__dict__, "train", lambda **given: train(**{**given, **QUICK, "base": shallow}, preflight=False)
     )
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"display": print}
     for cell in cells:
         exec(compile(cell, "first_steps.ipynb", "exec"), names)
     assert names["card"]._repr_html_()

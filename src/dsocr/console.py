@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
+from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -105,7 +106,8 @@ class Printer(Reporter):
     @contextmanager
     def progress(self, label: str, unit: str) -> Iterator[NotedProgress]:
         """Show what is reported to the callback: a bar with rate and time left, or a line every ten seconds."""
-        if (self._err.is_terminal or self._err.is_jupyter) and not self.quiet:
+        has_bars = self._err.is_terminal or (self._err.is_jupyter and find_spec("ipywidgets"))
+        if has_bars and not self.quiet:
             columns = (
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=30),

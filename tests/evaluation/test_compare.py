@@ -100,6 +100,10 @@ def test_writers_who_are_read_worse_are_named() -> None:
     assert new == "worse on new writers: CER 11.5 \N{RIGHTWARDS ARROW} 14.4 %, which may be chance"
     assert one == "worse on writer w0: CER 11.5 \N{RIGHTWARDS ARROW} 17.3 %"
     assert difference.to_dict()["harmed"] == [new, one]
+    systems = [
+        System(name, read(errors, names, new=12)) for name, errors in (("a", [6] * 96), ("b", [9] * 12 + [2] * 84))
+    ]
+    assert compare(systems).differences[0].harmed == ["worse on new writer w0: CER 11.5 \N{RIGHTWARDS ARROW} 17.3 %"]
     assert not compare([System("a", after[12:]), System("b", before[12:])]).differences[0].harmed, "worse as a whole"
     mixed = read([9] * 48 + [2] * 48, names)
     (difference,) = compare([System("a", read([6] * 96, names)), System("b", mixed)]).differences

@@ -6,11 +6,15 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import dsocr
+from dsocr import Dataset
 from dsocr.cli.app import app, limit_spinning
 from dsocr.cli.commands import COMMANDS, GROUPS
 from dsocr.errors import Interrupted
@@ -221,7 +225,8 @@ def test_a_signal_during_a_training_names_its_checkpoint(
     monkeypatch.setattr("dsocr.training.recipe.run_job", train)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    _, err = call("demo", "--base", "nano", code=143)  # which prepares nothing before it trains
+    monkeypatch.setenv("LC_ALL", "ru_RU.UTF-8")  # where the demo prepares nothing before it trains
+    _, err = call("demo", code=143)
     lines = [] if resume is None else ["interrupted; a checkpoint of step 20 is written", f"resume:  {resume}"]
     assert err.splitlines() == lines
 
@@ -233,3 +238,30 @@ def test_an_audit_ended_by_a_signal_is_resumed_by_itself(call: Call, monkeypatch
     monkeypatch.setattr("dsocr.audit", audit)
     _, err = call("audit", "data", code=143)
     assert "dsocr train" not in err, "it would train one fold and find nothing"
+
+
+@pytest.mark.parametrize(
+    ("language", "commands"),
+    [("ru_RU", "train evaluate compare prepare transcribe"), ("fr", "prepare train evaluate compare transcribe")],
+)
+def test_the_demo_begins_with_the_language_of_the_system_and_prints_little(
+    language: str, commands: str, call: Call, small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    scores = [SimpleNamespace(prediction=text, reference="мир") for text in ("мпр", "мир")]
+    lines = [SimpleNamespace(scores=scores, last=scores[-1])]
+    difference = SimpleNamespace(summary="better", harmed=["worse on new writers"], improved=lines)
+    results = {"prepare": Dataset.open(small_dataset), "compare": SimpleNamespace(differences=[difference])}
+
+    def record(name: str, *arguments: Any, **options: Any) -> object:
+        called.append(name)
+        return results.get(name)
+
+    for name in commands.split():
+        monkeypatch.setitem(dsocr.__dict__, name, partial(record, name))
+    monkeypatch.setenv("LC_ALL", language)
+    out, _ = call("demo", "-o", tmp_path / "demo")
+    assert " ".join(called) == commands
+    assert out.count("\n") <= 60
+    order = ("worse on new writers", "мпр", "мир", "report.html", ".pdf", "dsocr workbench")
+    assert sorted(order, key=out.index) == [*order]

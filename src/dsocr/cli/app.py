@@ -131,7 +131,7 @@ def run(
     """Run a command, print its result, and return the exit code."""
     from dsocr.io.processes import rank_and_count
 
-    called, bound = _parse(tokens)
+    called, bound = parse(tokens)
     words, _, _ = app.parse_commands(tokens)
     if not words or words[0] not in COMMANDS:  # help or version
         called(*bound.args, **bound.kwargs)
@@ -156,7 +156,8 @@ def run(
     return int(chosen.fails(result))
 
 
-def _parse(tokens: tuple[str, ...]) -> tuple[Callable[..., Any], inspect.BoundArguments]:
+def parse(tokens: tuple[str, ...]) -> tuple[Callable[..., Any], inspect.BoundArguments]:
+    """Return the function of a command and its arguments. Raises ConfigError."""
     tokens = tuple("./-" if word == "-" else word for word in tokens)  # a path, not an option without a name
     try:
         called, bound, _ = app.parse_args(tokens)
@@ -202,7 +203,7 @@ def _after_interrupt(interrupt: KeyboardInterrupt, name: str, given: Mapping[str
     (rank, processes), command = rank_and_count(), COMMANDS[name]
     if isinstance(interrupt, Interrupted):
         launcher = "" if processes == 1 else f"torchrun --nproc-per-node {processes} -m "
-        resume = f"{launcher}{interrupt.resume}" if name == "train" else AGAIN
+        resume = f"{launcher}{interrupt.resume}" if name in ("train", "demo") else AGAIN
         lines = [f"interrupted; a checkpoint of step {interrupt.step} is written", f"resume:  {resume}"]
         return lines if rank == 0 else []
     if command.journal and work_path(Path(given["output"])).exists():

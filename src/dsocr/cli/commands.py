@@ -133,7 +133,7 @@ COMMANDS = {
         "Go from shipped pages to scores and transcriptions. Takes a few minutes without a GPU.",
         "dsocr.cli.demo:demo",
         None,
-        ("dsocr demo", "dsocr demo --base nano -o runs/first"),
+        ("dsocr demo", "dsocr demo -o runs/first"),
     ),
     "evaluate": Command(
         "Judge",

@@ -41,7 +41,7 @@ BINS = 15
 """Bins of equal width for the expected calibration error, as in Guo et al. (2017)."""
 
 _LEAST_LINES = 20
-"""Lines from which on a verdict on confidences is given."""
+"""Least number of lines for a verdict on confidences."""
 _PRIOR_PRECISION = 4.0
 """Precision of the prior on slope and offset (a standard deviation of a half) around the base's scale or the identity.
 

@@ -488,17 +488,20 @@ def _describe_harm(first: System, second: System, paired: PairedErrors, rates: S
         ends = (pool(system.lines[place].cer for place in places).rate for system in (first, second))
         return f"worse on {name}: {rates[0].name} {_arrow(ends)}"
 
-    for rate in rates:
-        change = rate.of_pair(first.name, second.name)
-        if rate.part != "all" and rate.name == rates[0].name and (change.difference or 0) > 0:
-            chance = "" if change.verdict == "worse" else ", which may be chance"
-            yield describe(f"{rate.part} writers", parts[rate.part]) + chance
     writers.pop(None, None)
     tests = []
     for places in writers.values():
         alone = Clusters("line", np.arange(len(places)))
         tests.append(PairedErrors(paired.first[places], paired.second[places], paired.lengths[places], alone))
     worse = [writer for writer, decision in zip(writers, decide(tests), strict=True) if decision.verdict == "worse"]
+    for rate in rates:
+        change, group = rate.of_pair(first.name, second.name), parts.get(rate.part)
+        if group and rate.name == rates[0].name and (change.difference or 0) > 0:
+            only = [f"{writer}" for writer in writers if writers[writer] == group]
+            is_sure = change.verdict == "worse" or not {*only}.isdisjoint(worse)
+            named = describe(f"{rate.part} writer {only[0]}" if only else f"{rate.part} writers", group)
+            yield named if is_sure else f"{named}, which may be chance"
+            worse = [writer for writer in worse if writer not in only]
     yield from (describe(f"writer {writer}", writers[writer]) for writer in worse[:_MOST_NAMED])
     if len(worse) > _MOST_NAMED:
         yield f"worse on {counted(len(worse) - _MOST_NAMED, 'more writer')}"

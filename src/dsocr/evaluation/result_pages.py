@@ -223,8 +223,9 @@ class ChangeRow(NamedTuple):
 
 def score_changes(scores: Sequence[Score]) -> list[ChangeRow]:
     """List rates and counts of the readings, and how the last differs from the first."""
+    failures = {label: [score.failures[name] for score in scores] for name, label in FAILURE_LABELS.items()}
     counts = {"lines without an error": [score.exact for score in scores]}
-    counts |= {label: [score.failures[name] for score in scores] for name, label in FAILURE_LABELS.items()}
+    counts |= {label: values for label, values in failures.items() if any(values)}
     rows = [
         rate_change("CER", [score.cer.rate for score in scores]),
         rate_change("WER", [score.wer.rate for score in scores]),

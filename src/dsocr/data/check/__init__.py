@@ -44,7 +44,7 @@ class Findings:
     """All findings of a check, errors first. `samples` holds every sample of the dataset as the checks saw it."""
 
     dataset: Dataset | None = None
-    samples: list[CheckedSample] = field(default_factory=list)
+    samples: list[CheckedSample] = field(default_factory=list, repr=False)
     _examples: dict[tuple[str, Severity, str], list[Example]] = field(default_factory=dict, repr=False)
 
     def extend(self, problems: Iterable[Problem]) -> None:
