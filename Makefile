@@ -6,6 +6,7 @@ BIN := .venv/bin
 setup: .venv/.installed
 
 .venv/.installed: pyproject.toml constraints.txt
+	@echo "Installing into .venv: about 2 GB, a few minutes"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dsocr.console import Printer, current_reporter, reporting_to
+from dsocr.console import current_reporter
 from dsocr.errors import typed
 from dsocr.io.files import shipped_path
 from dsocr.io.work import all_files, require_free_output
@@ -13,13 +13,6 @@ from dsocr.options import Output
 
 _PARTS = {"data", "copiste", "russian", "pages", "corrections"}
 """What the demo and the workbench that it names write into its folder."""
-
-
-class _Bars(Printer):
-    """Shows progress bars and warnings only."""
-
-    def message(self, text: str = "") -> None:
-        """Drop a message."""
 
 
 def demo(*, output: Output = "runs/demo") -> None:
@@ -45,7 +38,7 @@ def demo(*, output: Output = "runs/demo") -> None:
     images, formats = [pages / "jpg" / f"{name}.jpg" for name in names], ("--format", "alto", "--format", "pdf")
     _run("transcribe", run, *images, "-o", folder / "pages", *formats, "--overwrite")
     say(f"open:      {folder / 'pages' / names[0]}.pdf")
-    say(f"correct:   dsocr workbench {typed(images[0])} --run {typed(run)} --work {typed(folder / 'corrections')}")
+    say(f"correct:   {_command('workbench', images[0], '--run', run, '--work', folder / 'corrections')}")
     say("next:      dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")
 
 
@@ -66,8 +59,12 @@ def _run(*words: str | Path) -> Any:
     """Print a command, and return its result."""
     from dsocr.cli.app import parse
 
-    printer, here = current_reporter(), f"{Path.cwd()}{os.sep}"
-    printer.message(f"$ dsocr {' '.join(typed(str(word).replace(here, '')) for word in words)}")
+    current_reporter().message(f"$ {_command(*words)}")
     called, bound = parse(tuple(map(str, words)))
-    with reporting_to(_Bars(quiet=isinstance(printer, Printer) and printer.quiet, command_line=True)):
-        return called(*bound.args, **bound.kwargs)
+    return called(*bound.args, **bound.kwargs)
+
+
+def _command(*words: str | Path) -> str:
+    """Write a command as it is typed, with paths as seen from here."""
+    here = f"{Path.cwd()}{os.sep}"
+    return f"dsocr {' '.join(typed(str(word).replace(here, '')) for word in words)}"

@@ -264,7 +264,7 @@ def transcribed(printer: Printer, report: "dsocr.TranscribeReport") -> None:
     if report.estimated_cer is not None:
         estimate = report.estimated_cer
         cer, check, rest = (percentage(value, 1) for value in (estimate.cer, estimate.check, estimate.rest))
-        new = "; confidences were fitted on few hands: other hands have more errors" if report.few_hands else ""
+        new = "; confidences were fitted on few hands: other hands may have more errors" if report.few_hands else ""
         printer.message(f"estimated CER: {cer}, {rest} after checking the first {check} of that list{new}")
         printer.message(f"expected: {estimate.gain}")
     if report.upside_down:
