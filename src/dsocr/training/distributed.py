@@ -111,6 +111,9 @@ def connect() -> Iterator[Distributed]:
     if dist.world_size == 1 or distributed.is_initialized():  # whoever initialised the process group destroys it
         yield dist
         return
+    # Defaults of its functions are the group at import: imported later, they would keep gloo's threads to the end.
+    import torch.distributed.nn  # noqa: F401
+
     distributed.init_process_group(_backend(), timeout=_TIMEOUT)
     try:
         yield dist
