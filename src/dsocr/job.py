@@ -380,12 +380,12 @@ def first_reader(config: RunConfig) -> RunFolder:
 def _require_same_shape(
     config: RunConfig, adapter: Path, named: dict[str, str], experts: list[str], merge: str
 ) -> None:
-    from dsocr.models.adapters import WITH_EXPERTS, read_adapter_config, target_modules_of, variant_of
+    from dsocr.models.adapters import has_experts, read_adapter_config, target_modules_of, variant_of
 
     ours, saved = config.adapter, read_adapter_config(adapter)
     theirs = {"r": saved["r"], "alpha": saved["lora_alpha"], "variant": variant_of(saved)}
     remedies = {name: value for name, value in theirs.items() if value != getattr(ours, name)}
-    targets = named.get(ours.target, ours.target), experts if ours.target == WITH_EXPERTS else None
+    targets = named.get(ours.target, ours.target), experts if has_experts(ours.target) else None
     if (saved["target_modules"], saved.get("target_parameters") or None) != targets:
         remedies["target_modules"] = target_modules_of(saved)
     if remedies:

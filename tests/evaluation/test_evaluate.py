@@ -72,7 +72,7 @@ def test_base_and_adapter_read_the_same_lines(run: RunFolder, card: Scorecard, s
     lines = load_lines(run.lines)
     assert [line.id for line in lines["base"]] == [line.id for line in lines["adapter"]]
     assert [line.prediction for line in lines["base"]] != [line.prediction for line in lines["adapter"]]
-    reader = LocalReader.of_run(run)
+    reader = LocalReader.of_run(run, merged=False)
     alone = LocalReader(reader.network.unload(), reader.processor, reader.generation, reader.text_policy)
     samples = Dataset.open(small_dataset).samples(Split.TEST)
     read = [prediction.text for prediction in alone.read((s.id, open_image(s.image)) for s in samples)]

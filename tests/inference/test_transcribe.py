@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 @pytest.fixture(scope="module")
 def reader(run: RunFolder) -> LocalReader:
     """The run's network, which takes longer to load than to read a few lines with."""
-    return LocalReader.of_run(run, merged=True)
+    return LocalReader.of_run(run)
 
 
 @pytest.fixture

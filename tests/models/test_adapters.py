@@ -31,7 +31,7 @@ from tests.making_models import deepseek_processor, save_adapter
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code
 
-SCOPES = ["decoder+experts", "decoder+vision", r"^model\.language_model\.layers\.1\.self_attn\.q_proj$"]
+SCOPES = ["decoder+experts", "decoder+experts+vision", "decoder+vision", r"^model\.language_model\.layers\.1\.self_attn\.q_proj$"]
 
 
 def fresh(scope: str, **options: Any) -> PeftModel:
@@ -146,9 +146,17 @@ def test_a_make_trainable_changes_nothing_and_alone_has_gradients() -> None:
             assert torch.equal(model(input_ids=ids).logits, attached)
 
 
-def test_a_scope_that_matches_nothing_is_an_error_before_training() -> None:
-    with raises_code("target-modules-unmatched"):
-        fresh(r"^q_proj$")
+@pytest.mark.parametrize(
+    ("target_modules", "code"),
+    [
+        pytest.param(r"^q_proj$", "target-modules-unmatched", id="a pattern without a match"),
+        pytest.param(["q_proj", "gate_up_proj"], "target-modules-unmatched", id="one of several names"),
+        pytest.param(r"^.*\.mlp\..*$", "target-modules-unsupported", id="routers, which LoRA cannot adapt"),
+    ],
+)
+def test_target_modules_that_fit_no_layer_are_an_error_before_training(target_modules: Any, code: str) -> None:
+    with raises_code(code):
+        fresh(target_modules)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -185,7 +193,7 @@ def stepped(
 
 @pytest.mark.parametrize(
     ("scope", "variant"),
-    [("decoder+experts", "lora"), ("decoder+vision", "lora"), ("decoder+vision", "dora")],
+    [("decoder+experts", "lora"), ("decoder+experts+vision", "lora"), ("decoder+vision", "dora")],
 )
 def test_gradients_reach_every_matrix_of_the_adapter(scope: str, variant: Variant) -> None:
     model, reached = stepped(scope, variant)

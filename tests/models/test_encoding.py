@@ -13,10 +13,11 @@ from PIL import Image
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image
+from dsocr.models.adapters import attach_adapter
 from dsocr.models.canvas import show
 from dsocr.models.deepseek_ocr import DeepseekProcessor, Variant, find_prompt, find_resolution
 from dsocr.models.family import IGNORED
-from dsocr.models.loading import BaseModel
+from dsocr.models.loading import BaseModel, load_base
 from dsocr.models.token_batches import collate
 from dsocr.models.token_family import CanvasEncoded, check_image_slots, check_labels, check_vocabulary
 from tests.making_models import deepseek_processor
@@ -179,6 +180,25 @@ def test_a_batch_mixes_tiled_and_untiled_images(nano: BaseModel) -> None:
     assert (batch["input_ids"] == 3).sum(dim=1).tolist() == [273, 273 + 10 * 21]
     second = replace(encoder, resolution=find_resolution("deepseek_ocr_2", "gundam"))
     assert "patches_grid" not in collate([second.encode(Image.new("L", (1300, 600)))], 2, padding="left")
+
+
+@pytest.mark.parametrize("kind", ["deepseek_ocr", "deepseek_ocr_2"])
+def test_images_are_encoded_one_by_one_unless_their_towers_are_trained(kind: str, bases: dict[str, str]) -> None:
+    base = load_base(bases[kind])
+    encoder, network = deepseek_processor(base, "gundam", "free_ocr"), base.network
+    images = [line(), Image.effect_noise((1300, 600), 90), Image.effect_noise((600, 1300), 60)]
+    batch = collate([encoder.encode(image, "ab") for image in images], encoder.pad_id, padding="right")
+    seen: list[int] = []
+    hook = network.model.vision_tower.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    with torch.no_grad():
+        encoded = base.family.encode_images(network, batch)
+        whole = network(**batch).logits
+    hook.remove()
+    assert seen == [1, 1, 2, 1, 2, 3, 4]
+    assert "pixel_values" not in encoded
+    assert torch.allclose(network(**encoded).logits, whole, atol=1e-4)
+    model = attach_adapter(network, base=bases[kind], revision=None, target_modules="decoder+vision", r=2, alpha=2)
+    assert base.family.encode_images(model, batch) is batch
 
 
 @pytest.mark.parametrize(

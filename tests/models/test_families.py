@@ -135,7 +135,7 @@ def trained(
 
 @pytest.fixture(scope="module")
 def reader(trained: tuple[Case, RunFolder]) -> LocalReader:
-    return LocalReader.of_run(trained[1], precision="fp32")
+    return LocalReader.of_run(trained[1], precision="fp32", merged=False)
 
 
 # test_image_text_to_text.py compares the features of chat models, test_feature_cache.py nano's training.
@@ -252,6 +252,9 @@ def test_merged_weights_are_base_and_adapter(
     _, run = trained
     samples = lines_of(small_dataset, 3)
     expected = losses(reader.network, reader.processor, samples)
+    in_memory = LocalReader.of_run(run, precision="fp32")
+    assert not isinstance(in_memory.network, PeftModel)
+    assert losses(in_memory.network, in_memory.processor, samples) == pytest.approx(expected, rel=1e-4)
     export_merged(run, tmp_path / "merged")
     # Next to untrained, the texts of a network change with the last digit of a sum.
     merged = LocalReader.of_run(RunFolder(tmp_path / "merged"), precision="fp32")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from dsocr.inference.reader import LocalReader
@@ -24,6 +25,12 @@ from dsocr.runs import SHIPPED_BASES, SHIPPED_DETECTOR, RunFolder
 from tests.models.test_ctc_network import V5, write_ctc
 from tests.models.test_kraken import write_kraken
 from tests.raising import raises_code
+
+
+@pytest.fixture(autouse=True)
+def _processor_without_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a processor with bf16 torch reads, and graphs are not opened beside it."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
 
 
 def lines_of(widths: list[int]) -> list[Image.Image]:

@@ -148,7 +148,7 @@ def test_an_adapter_of_towers_and_decoder_trains_with(
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
     for part in ("vision_tower", "layers"):
         assert any(bool(tensor.any()) for name, tensor in weights.items() if "lora_B" in name and part in name)
-    assert LocalReader.of_run(run).network.active_adapters == ["default"]
+    assert LocalReader.of_run(run, merged=False).network.active_adapters == ["default"]
 
 
 @pytest.mark.parametrize(("scope", "reached"), [("decoder", False), ("decoder+vision", True)])

@@ -44,7 +44,7 @@ def test_an_adapter_starts_where_the_run_ended(
 ) -> None:
     config = changed(nano_config, adapter={"init_from": small_run.path})
     setup = set_up_pinned(config, small_dataset)
-    own, saved = adapter_tensors(setup.model), adapter_tensors(LocalReader.of_run(small_run).network)
+    own, saved = adapter_tensors(setup.model), adapter_tensors(LocalReader.of_run(small_run, merged=False).network)
     assert own.keys() == saved.keys()
     assert all(torch.equal(own[name], tensor) for name, tensor in saved.items())
     fresh = adapter_tensors(set_up_pinned(nano_config, small_dataset).model)

@@ -100,7 +100,8 @@ def evaluate(
     network = Base.of_adapter(folder.adapter)
     from dsocr.inference.reader import LocalReader
 
-    undecided, is_base = LocalReader.of_run(folder, script=script, base=network), folder.reads_as_base
+    is_base = folder.reads_as_base
+    undecided = LocalReader.of_run(folder, script=script, base=network, merged=not base)
     all_lines = opened.samples(Split(split))  # whatever the limit
     reader = undecided.decide_script(open_image(sample.image) for sample in spread(all_lines, SAMPLE_LINES))
     models = ("base",) if is_base else ("base", "adapter") if base else ("adapter",)
@@ -131,7 +132,8 @@ def evaluate(
             fit_calibration(judged, base_scales, fitting_samples).save(folder.adapter)
         for model in models:
             started = time.monotonic()
-            with reader.base() if model == "base" and not is_base else nullcontext(reader) as used:
+            alone = model == "base" and not is_base
+            with reader.base() if alone else nullcontext(reader.merged()) as used:
                 predictions = list(read(samples, used))
             lines[model] = score_lines(
                 samples, {prediction.id: prediction for prediction in predictions}, statuses, trained

@@ -55,14 +55,15 @@ class LocalReader:
         run: RunFolder,
         *,
         precision: str = "auto",
-        merged: bool = False,
+        merged: bool = True,
         use_torch: bool = False,
         script: str | None = None,
         base: Base | None = None,
     ) -> "LocalReader":
         """Load a base, or a finished run's adapter on its base with the settings of its training.
 
-        The base is found unless given. `merged` adds the adapter to its weights: faster, but it cannot be switched off.
+        The base is found unless given. The adapter is `merged` into its weights, or stays beside them, which is slower and
+        lets `base` switch it off.
         A network with a graph is computed by ONNX Runtime, unless `use_torch`, or torch is loaded and faster here.
         """
         folder = run.adapter
@@ -77,8 +78,6 @@ class LocalReader:
             from dsocr.models.adapters import load_adapter
 
             network = load_adapter(network, folder)
-            if merged:
-                network = network.merge_and_unload()
         reader = cls(
             network,
             base.processor(settings.resolution, settings.prompt),
@@ -87,7 +86,12 @@ class LocalReader:
             Calibration.load(folder),
             (settings.base, settings.base_revision) if is_whole and not run.is_base else None,
         )
-        return reader.with_script(script)
+        return (reader.merged() if merged else reader).with_script(script)
+
+    def merged(self) -> "LocalReader":
+        """Return the reader with its adapter, if it has one, merged into the weights; this one must not be used then."""
+        merge = getattr(self.network, "merge_and_unload", None)
+        return replace(self, network=merge()) if merge else self
 
     @contextmanager
     def base(self) -> Iterator["LocalReader"]:

@@ -568,7 +568,7 @@ def _open_reader(
         return RemoteReader(engine, settings, Calibration.load(run.adapter))
     from dsocr.inference.reader import LocalReader
 
-    reader = reader or LocalReader.of_run(run, merged=True, use_torch=engine == TORCH)
+    reader = reader or LocalReader.of_run(run, use_torch=engine == TORCH)
     return reader.with_script(script).for_pages(open_lines()) if isinstance(reader, LocalReader) else reader
 
 

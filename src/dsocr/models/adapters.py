@@ -25,8 +25,6 @@ from dsocr.io.encodings import reading_json
 from dsocr.models.base_folder import CONFIG, WEIGHTS, require_same_tensors
 from dsocr.models.loading import NAMED_TARGET_MODULES, family_of
 
-WITH_EXPERTS = "decoder+experts"
-
 _OTHER_BASE = "was it trained on another base, or with other target_modules or another rank?"
 
 Variant = Literal["lora", "rslora", "dora"]
@@ -47,26 +45,30 @@ def attach_adapter(
     """Add a fresh adapter, which changes nothing until it is trained; only the adapter gets gradients.
 
     The adapter is float32 whatever the network is, so that no half-precision weight is ever trained. `target_modules`
-    is the name of a set of layers, an anchored pattern over module names, or a list of names. Raises ConfigError if it
-    matches no layer, and for dropout or DoRA on routed experts, which PEFT does not support.
+    is the name of a set of layers, an anchored pattern over module names, or a list of names. Raises ConfigError if it,
+    or a name of the list, matches no layer, if LoRA cannot adapt one, and for dropout or DoRA on routed experts, which
+    PEFT does not support.
     """
-    if target_modules == WITH_EXPERTS and (dropout or variant == "dora"):
+    experts = has_experts(target_modules)
+    if experts and (dropout or variant == "dora"):
         setting = "adapter.dropout must be 0" if dropout else f"adapter.variant must not be {variant}"
         raise ConfigError(
-            f"{setting} with target_modules {WITH_EXPERTS}",
+            f"{setting} with target_modules {target_modules}",
             code="experts-unsupported",
-            hint="use target_modules decoder",
+            hint="use target_modules without experts",
         )
     family = family_of(network)
-    targets = family.target_modules.get(target_modules, target_modules) if isinstance(target_modules, str) else None
-    pattern = targets or "|".join(rf"(?:.*\.)?{re.escape(name)}" for name in target_modules)
+    if isinstance(target_modules, str):
+        patterns = {target_modules: family.target_modules.get(target_modules, target_modules)}
+    else:
+        patterns = {name: rf"(?:.*\.)?{re.escape(name)}" for name in target_modules}
     names = [name for name, module in network.named_modules() if hasattr(module, "weight")]
-    if not any(re.fullmatch(pattern, name) for name in names):
-        raise ConfigError(
-            f"adapter.target_modules {target_modules!r} matches no layer of the network",
-            code="target-modules-unmatched",
-            hint=f"named sets are {', '.join(family.target_modules)}; a layer is named, for example, {names[-2]}",
-        )
+    sets = f"named sets are {', '.join(family.target_modules)}"
+    for target, pattern in patterns.items():
+        if not any(re.fullmatch(pattern, name) for name in names):
+            message = f"adapter.target_modules: {target!r} matches no layer of the network"
+            hint = f"{sets}; a layer is named, for example, {names[-2]}"
+            raise ConfigError(message, code="target-modules-unmatched", hint=hint)
     config = LoraConfig(
         base_model_name_or_path=base,
         revision=revision,
@@ -75,10 +77,20 @@ def attach_adapter(
         lora_dropout=dropout,
         use_rslora=variant == "rslora",
         use_dora=variant == "dora",
-        target_modules=pattern,
-        target_parameters=family.expert_parameters if target_modules == WITH_EXPERTS else None,
+        target_modules="|".join(patterns.values()),
+        target_parameters=family.expert_parameters if experts else None,
     )
-    return _add_lora(network, config)
+    try:
+        return _add_lora(network, config)
+    except ValueError as error:
+        message = f"adapter.target_modules {target_modules!r} matches a module that LoRA cannot adapt"
+        hint = f"{sets}; or exclude it: {str(error).partition(chr(10))[0]}"
+        raise ConfigError(message, code="target-modules-unsupported", hint=hint) from error
+
+
+def has_experts(target_modules: str | Sequence[str]) -> bool:
+    """Whether a named set of layers has the parameters of routed experts, which no pattern can name."""
+    return target_modules in ("decoder+experts", "decoder+experts+vision")
 
 
 def omitted_layers(model: PreTrainedModel | PeftModel, target: str) -> list[str]:
@@ -209,7 +221,7 @@ def target_modules_of(config: Mapping[str, Any]) -> str:
     """Return the name of the set of layers that a saved adapter trains, or its pattern or list."""
     targets, experts = config["target_modules"], bool(config.get("target_parameters"))
     for name, pattern in NAMED_TARGET_MODULES:
-        if targets == pattern and experts == (name == WITH_EXPERTS):
+        if targets == pattern and experts == has_experts(name):
             return name
     return targets if isinstance(targets, str) else ", ".join(targets)
 

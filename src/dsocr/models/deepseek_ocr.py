@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import Shapes, load_tokenizer, read_config_json, tensor_shapes
 from dsocr.models.canvas import UNTILED, Grid, Resolution, Tiling
-from dsocr.models.family import IMAGE, VLLM_GUARD, InputLength, Serving, unknown_resolution
+from dsocr.models.family import IMAGE, VLLM_GUARD, Batch, InputLength, Serving, unknown_resolution
 from dsocr.models.token_family import CanvasEncoded, CanvasProcessor, Features, TokenFamily
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ TARGET_MODULES = {
     "decoder": rf"model\.{_DECODER}",
     "decoder+experts": rf"model\.{_DECODER}",
     "decoder+vision": rf"model\.({_DECODER}|{_SAM}|{_CLIP}|{_QWEN}|{PROJECTOR})",
+    "decoder+experts+vision": rf"model\.({_DECODER}|{_SAM}|{_CLIP}|{_QWEN}|{PROJECTOR})",
 }
-"""Named sets of layers for an adapter; `decoder+experts` adapts the routed experts' parameters as well."""
+"""Named sets of layers for an adapter; those with `experts` adapt the routed experts' parameters as well."""
 
 EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 
@@ -242,6 +243,29 @@ class DeepseekOcr(TokenFamily):
         tokenizer, chosen = load_tokenizer(folder), find_resolution(self.name, resolution)
         slot, ends, pad_id = image_token_id(tokenizer, folder), (tokenizer.eos_token_id,), tokenizer.pad_token_id
         return DeepseekProcessor(self, tokenizer, chosen, slot, end_ids=ends, pad_id=pad_id, prompt=find_prompt(prompt))
+
+    def encode_images(self, model: Any, batch: Batch) -> Batch:
+        """Encode images one by one, unless vision towers are trained: SAM takes 0.8 GB for each that is encoded."""
+        import torch
+
+        from dsocr.models.adapters import vision_parameters
+        from dsocr.models.token_batches import ImageFeatures
+
+        network = getattr(model, "module", model)  # of DistributedDataParallel
+        if "pixel_values" not in batch or (torch.is_grad_enabled() and vision_parameters(network)[0]):
+            return batch
+        names = ("pixel_values", "pixel_values_local", "num_local_patches", "patches_grid")
+        pixels, tiles, counts, grids = (batch.get(name) for name in names)
+        features = []
+        for place, image in enumerate(pixels):
+            inputs = {"pixel_values": image[None]}
+            if tiles is not None and counts[place]:
+                begin = sum(counts[:place])
+                inputs["pixel_values_local"] = tiles[begin : begin + counts[place]]
+                inputs |= {"num_local_patches": [counts[place]]} | ({"patches_grid": [grids[place]]} if grids else {})
+            features.extend(network.get_image_features(**inputs, return_dict=True).pooler_output)
+        kept = {name: value for name, value in batch.items() if name not in names}
+        return {**kept, "mm_encoder_outputs": {"image": ImageFeatures(features)}}
 
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> dict[str, Any]:
         """Normalize pixels, and drop the mask in training, which a causal decoder padded right ignores."""

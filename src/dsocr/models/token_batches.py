@@ -278,6 +278,7 @@ def decode(network: PreTrainedModel, processor: Any, samples: Sequence[Any], gen
     network.eval()
     unread = [sample.without_text() for sample in samples]
     batch = processor.on_device(processor.collate(unread, padding="left"), network, network.dtype)
+    batch = processor.family.encode_images(network, batch)
     spans = TokenSpans(processor.tokenizer, processor.answer_start)
     prompt, ends = batch["input_ids"].shape[1], processor.end_ids
     chosen, stop = ChosenScores(), StopLoops(lambda ids: is_looping(spans.text(ids)), prompt=prompt, ends=ends)

@@ -223,10 +223,10 @@ class ServedModels:
         first = ReadingSettings.load(adapters[self.default])
         for number, (name, folder) in enumerate(adapters.items()):
             settings, is_whole = ReadingSettings.load(folder), is_whole_network(folder)
-            if not is_whole:
+            if not is_whole and len(adapters) > 1:
                 self._keys[name] = f"served{number}" if number else "default"
             if number == 0 or is_whole:  # a whole network fits beside any other
-                reader = LocalReader.of_run(RunFolder(folder))
+                reader = LocalReader.of_run(RunFolder(folder), merged=len(adapters) == 1)
             elif (settings.base, settings.base_revision) == (first.base, first.base_revision):
                 from dsocr.models.adapters import add_adapter
 

@@ -327,7 +327,7 @@ class _Round:
     def _open(self) -> "LocalReader":
         from dsocr.inference.reader import LocalReader
 
-        reader = LocalReader.of_run(self.run, merged=True)
+        reader = LocalReader.of_run(self.run)
         is_line_recognizer = isinstance(reader.processor.family, LineRecognizer)
         return reader.with_script(self.edition.script) if is_line_recognizer else reader
 

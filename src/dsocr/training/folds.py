@@ -219,9 +219,9 @@ def _score_fold(
     config = load_run_config(run.config)
     trained = training_samples(Dataset.open(config.dataset, fold=config.fold), config)
     statuses = writer_statuses([sample.writer for sample in trained], [sample.writer for sample in samples])
-    reader, rows = LocalReader.of_run(run), Rows()
+    reader, rows = LocalReader.of_run(run, merged="base" not in models), Rows()
     for model in models:
-        with reader.base() if model == "base" else nullcontext(reader) as used:
+        with reader.base() if model == "base" else nullcontext(reader.merged()) as used:
             predictions = {}
             for prediction in used.read((sample.id, open_image(sample.image)) for sample in samples):
                 predictions[prediction.id] = prediction

@@ -405,4 +405,4 @@ class Scans:
 
 def open_reader(run: RunFolder, script: str, lines: Iterator[Image.Image]) -> LocalReader:
     """Open a reader of lines, which decide their script if neither it nor the caller names one; see `for_pages`."""
-    return LocalReader.of_run(run, merged=True).with_script(None if script == "auto" else script).for_pages(lines)
+    return LocalReader.of_run(run).with_script(None if script == "auto" else script).for_pages(lines)
