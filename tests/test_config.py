@@ -84,6 +84,8 @@ def test_every_problem_of_a_file_is_reported_at_once(written: Written) -> None:
         pytest.param(
             "checkpoints: {a: 1}", "checkpoints.a: unknown key; the keys are every_steps, keep", id="no guess"
         ),
+        pytest.param("save_steps: 9", "here its name is 'checkpoints.every_steps'", id="a name of transformers"),
+        pytest.param("training: {bf16: 1}", "here its name is 'training.precision'", id="another, in a section"),
         pytest.param("1: 2", "1: unknown key", id="a key that is no word"),
         pytest.param("input: []", "input: must hold keys and values, not []", id="a list for a section"),
         pytest.param("base: null", "base: must be a valid string, not null", id="nothing for a text"),
@@ -113,8 +115,8 @@ def test_a_mistake_is_reported_in_a_sentence(written: Written, text: str, proble
     ("content", "code", "hint"),
     [
         pytest.param(b"a: 1\ndataset: [", "config-unreadable", None, id="broken"),
-        pytest.param(b"- a list", "config-unreadable", "configs/", id="a list"),
-        pytest.param(b"", "config-unreadable", "configs/", id="an empty file"),
+        pytest.param(b"- a list", "config-unreadable", "recipe", id="a list"),
+        pytest.param(b"", "config-unreadable", "recipe", id="an empty file"),
         pytest.param("base: нано".encode("cp1251"), "not-utf8", "UTF-8", id="another encoding"),
         pytest.param(b"a: !!python/object/apply:os.getcwd []", "config-unreadable", None, id="no Python from YAML"),
         pytest.param(b'dataset: "C:\\Users\\scans"', "config-unreadable", "paths with /", id="a path of Windows"),

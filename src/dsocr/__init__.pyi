@@ -51,6 +51,7 @@ from dsocr.options import SplitName as SplitName
 from dsocr.options import StrPath as StrPath
 from dsocr.publish import Publication as Publication
 from dsocr.publish import push as push
+from dsocr.recipes import init as init
 from dsocr.runs import History as History
 from dsocr.server import serve as serve
 from dsocr.text import TextPolicy as TextPolicy

@@ -129,8 +129,33 @@ def _claim(name: str, problem: Mapping[str, Any], keys: Sequence[str]) -> str:
     return f"{claim}, not {'null' if value is None else reprlib.repr(value)}"
 
 
+OTHER_NAMES = {
+    "model_name_or_path": "base",
+    "output_dir": "output",
+    "num_train_epochs": "training.epochs",
+    "per_device_train_batch_size": "training.micro_batch_size",
+    "gradient_accumulation_steps": "training.batch_size",
+    "lr": "training.learning_rate",
+    "lr_scheduler_type": "training.lr_scheduler",
+    "optim": "training.optimizer",
+    "bf16": "training.precision",
+    "fp16": "training.precision",
+    "torch_compile": "training.compile",
+    "dataloader_num_workers": "training.num_workers",
+    "eval_steps": "validation.every_steps",
+    "early_stopping_patience": "validation.patience",
+    "save_steps": "checkpoints.every_steps",
+    "save_total_limit": "checkpoints.keep",
+    "per_device_eval_batch_size": "generation.batch_size",
+    "load_in_4bit": "adapter.quantization",
+}
+"""Keys of the configuration by the names that transformers gives them, mostly in `TrainingArguments`."""
+
+
 def _suggestion(name: str, keys: Sequence[str]) -> str:
     section, _, key = name.rpartition(".")
+    if key in OTHER_NAMES and OTHER_NAMES[key] in keys:
+        return f"here its name is {OTHER_NAMES[key]!r}"
     siblings = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == section]
     likely = get_close_matches(key, siblings, n=1)
     if not likely:
@@ -140,7 +165,7 @@ def _suggestion(name: str, keys: Sequence[str]) -> str:
     return f"did you mean {' or '.join(map(repr, likely))}?" if likely else f"the keys are {', '.join(siblings)}"
 
 
-TargetName = Literal["decoder", "decoder+experts", "decoder+vision", "vision", "all"]
+TargetName = Literal["decoder", "decoder+experts", "decoder+vision", "decoder+experts+vision", "vision", "all"]
 AugmentationName = Literal["none", "light"]
 Tracker = Literal["tensorboard", "mlflow", "wandb", "trackio"]
 
@@ -261,8 +286,8 @@ class AdapterSection(Section):
     """The LoRA adapter."""
 
     target_modules: Annotated[str | tuple[Text, ...], AfterValidator(_target_modules)] = "decoder"
-    """Layers that get an adapter: decoder, decoder+experts, decoder+vision, vision, a list of module names, or a \
-regular expression from ^ to $ over full names; or all, to train all weights of a base instead of an adapter."""
+    """Layers that get an adapter: decoder, decoder+experts, decoder+vision, decoder+experts+vision, vision, a list of \
+module names, or a regular expression from ^ to $ over full names; or all, to train all weights of a base instead."""
     r: PositiveInt = 8
     """LoRA rank. A higher rank learns more, needs more memory and overfits sooner."""
     alpha: PositiveInt = 16
@@ -496,7 +521,7 @@ def load_run_config(path: Path) -> RunConfig:
 
 
 def _read_file(path: Path) -> dict[Any, Any]:
-    hint = "give a dataset folder, which `dsocr prepare` makes, or a YAML file; configs/ holds recipes to start from"
+    hint = "give a dataset folder, which `dsocr prepare` makes, a YAML file, or the name of a recipe, as deepseek_ocr"
     if (path / "config.yaml").is_file():
         hint = f"a run's configuration is {path / 'config.yaml'}; {hint}"
     return read_yaml(path, example="dataset: my_dataset", hint=hint)

@@ -25,6 +25,7 @@ from dsocr.models.family import Family, default_learning_rate, trains_all_weight
 from dsocr.models.language_model import read_other_texts
 from dsocr.models.loading import Base, require_quantization
 from dsocr.options import Changes, Paths, StrPath, as_paths
+from dsocr.recipes import find_recipe
 from dsocr.runs import DETECTOR, READING, ReadingSettings, RunFolder, is_detector_base, read_provenance
 
 Config = StrPath | RunConfig | Mapping[str, Any] | None
@@ -144,7 +145,8 @@ def complete_config(
             raise _no_dataset()
         source = (scans[0] if named is None else Path(str(named))).resolve()
         config = {"output": f"runs/{source.stem if source.is_file() else source.name}"}
-    completed = load_config(config, overrides, changes=settings)
+    recipe = find_recipe(config) if isinstance(config, str | PathLike) else None
+    completed = load_config(recipe or config, overrides, changes=settings)
     if completed.learns_alone and not may_learn_alone:
         raise _no_dataset()
     return completed

@@ -58,7 +58,6 @@ def test_every_command_that_reads_takes_a_base(
     card = Scorecard.load(results.scorecard)
     assert (card.adapter, {*card.by_writer_status}, card.split) == (None, {"new"}, "test"), "no writer is known"
     call("evaluate", base, "--dataset", small_dataset, "--limit", 2, "-o", "second", "--no-report")
-    call("report", "second")
     out, _ = call("compare", results.path, "second", "--json")
     assert {system["name"] for system in json.loads(out)["systems"]} == {results.path.name, "second"}
 
@@ -74,10 +73,9 @@ def test_every_command_that_reads_takes_a_base(
 
 
 def test_what_needs_a_training_says_so(base: str, fail: Fail) -> None:
-    for command in (("report", base), ("export", base, "-o", "out")):
-        error = fail(*command)
-        assert error.code == ("run-not-found" if base == "owner/tiny" else "run-is-base")
-        assert str(error.where) == base
+    error = fail("export", base, "-o", "out")
+    assert error.code == ("run-not-found" if base == "owner/tiny" else "run-is-base")
+    assert str(error.where) == base
     assert fail("evaluate", base).code == "dataset-missing"
     assert fail("evaluate", base, "--dataset", "data", "--calibrate").code == "option-invalid"
 

@@ -53,10 +53,7 @@ def test_from_scans_to_texts(
     assert json.loads(out)["base"] is None
     assert str(run / "report.html") in err
     assert not (run / "report.html").exists()
-    out, _ = call("report", run, "--json")
-    assert json.loads(out)["report"] == str(run / "report.html")
-    assert json.loads(out)["bytes"] == (run / "report.html").stat().st_size
-    assert call("report", run, "-o", tmp_path / "report.html")[0] == f"report: {tmp_path / 'report.html'}\n"
+    assert dsocr.report(run, output=tmp_path / "report.html").path.is_file()
 
     review = tmp_path / "review.txt"
     out, _ = call("transcribe", run, data / "test", "-o", tmp_path / "texts.txt", "--review", review)
@@ -131,6 +128,8 @@ def test_commands_are_listed_by_group_each_on_one_line(call: Call) -> None:
     [
         ("prepare scans -o d --line-end-hyphens join", "did you mean --text-policy line_end_hyphens=...?"),
         ("train d --learning-rate 1e-4", "did you mean --set training.learning_rate=...?"),
+        ("train d --lr 1e-4", "did you mean --set training.learning_rate=...?"),
+        ("train d --base nano", "did you mean --set base=...?"),
         ("train d --nonsense 1", "`dsocr train --help` explains the options"),
         ("compare d --struck strip", "`dsocr compare --help` explains the options"),
     ],

@@ -39,6 +39,6 @@ def test_an_adapter_at_a_part_of_its_strength_says_so_and_reads_on_its_own(
     assert read_adapter_config(out)["lora_alpha"] == whole["lora_alpha"] / 2
     assert "0.5" in (out / "README.md").read_text(encoding="utf-8")
     assert RunFolder.to_read_with(out).adapter == out
-    half = LocalReader.of_run(RunFolder(out))
+    half = LocalReader.of_run(RunFolder(out), merged=False)
     scalings = [layer.scaling["default"] for layer in half.network.modules() if isinstance(layer, LoraLayer)]
     assert set(scalings) == {whole["lora_alpha"] / 2 / whole["r"]}

@@ -4,7 +4,11 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.integration.calling import Call
+import pytest
+
+from dsocr.config import load_config
+from dsocr.recipes import find_recipe
+from tests.integration.calling import Call, Fail
 
 
 def write_config(folder: Path, dataset: Path) -> Path:
@@ -21,6 +25,23 @@ def test_a_training_that_resumes_is_not_said_to_be_tried(
     shutil.copy(config, tmp_path / "run")
     out, err = call("train", config, *quick, code=2)
     assert ("other settings" in err, "checking first" in out) == (True, False)
+
+
+def test_a_recipe_is_known_by_its_name_and_written_to_edit(
+    small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, fail: Fail
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "deepseek_ocr" in str(fail("init", "deepseek").hint)
+    call("init", "copiste_nano")
+    (recipe,) = tmp_path.iterdir()
+    assert load_config(recipe) == load_config(find_recipe("copiste_nano") or "")
+    assert fail("init", "copiste_nano").code == "output-exists"
+    settings = ["--set", f"dataset={small_dataset.as_posix()}", "--set", "generation.max_new_tokens=0"]
+    for name in ("copiste_nano", "configs/copiste_nano.yaml", recipe):
+        assert fail("train", name, "--dry-run", *settings).code == "config-invalid"
+    assert fail("train", "no_recipe", "--dry-run").code == "input-missing"
+    (tmp_path / "demo").mkdir()
+    assert find_recipe("demo") is None
 
 
 def test_a_dry_run_names_the_reason_and_the_remedy(

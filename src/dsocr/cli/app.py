@@ -182,7 +182,7 @@ def parse(tokens: tuple[str, ...]) -> tuple[Callable[..., Any], inspect.BoundArg
 
 def _find_setting(tokens: tuple[str, ...], problem: str) -> str:
     """Return how the command takes the setting that a problem names as an option, or nothing."""
-    from dsocr.config import RunConfig, expand_keys
+    from dsocr.config import OTHER_NAMES, RunConfig, expand_keys
     from dsocr.text import TextPolicy
 
     parameters = inspect.signature(pkgutil.resolve_name(COMMANDS[tokens[0]].function)).parameters
@@ -190,7 +190,7 @@ def _find_setting(tokens: tuple[str, ...], problem: str) -> str:
     if "text_policy" in parameters and name in {field.name for field in fields(TextPolicy)}:
         return f"--text-policy {name}="
     with suppress(ConfigError):
-        key = next(iter(expand_keys({name: None})))
+        key = next(iter(expand_keys({OTHER_NAMES.get(name, name): None})))
         return f"--set {key}=" if "changes" in parameters and (key in RunConfig.model_fields or "." in key) else ""
     return ""
 

@@ -106,7 +106,7 @@ COMMANDS = {
         "dsocr:train",
         printing.trained,
         (
-            "dsocr train mine.yaml --set training.learning_rate=1e-3 --set output=runs/faster",
+            "dsocr train deepseek_ocr --set dataset=data/mine --set output=runs/mine",
             "dsocr train data/mine --dry-run",
         ),
         switches=(
@@ -119,6 +119,14 @@ COMMANDS = {
             ),
         ),
         kept=f"checkpoints are kept; {AGAIN}, to resume from the last one",
+    ),
+    "init": Command(
+        "Train",
+        "Write a recipe to edit. An unknown name lists the recipes.",
+        "dsocr:init",
+        printing.recipe_written,
+        ("dsocr init deepseek_ocr", "dsocr init lighton_ocr_3 -o mine.yaml"),
+        to_json=str,
     ),
     "forecast": Command(
         "Train",
@@ -156,13 +164,6 @@ COMMANDS = {
             ),
         ),
         kept="no scores are written; run the same command again",
-    ),
-    "report": Command(
-        "Judge",
-        "Write the report of an evaluated run.",
-        "dsocr:report",
-        lambda printer, report: printer.result(f"report: {report.path}"),
-        ("dsocr report runs/mine", "dsocr report runs/mine --dataset moved/mine"),
     ),
     "compare": Command(
         "Judge",

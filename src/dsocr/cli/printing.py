@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dsocr
@@ -104,6 +105,12 @@ def audited(printer: Printer, audit: "dsocr.Audit") -> None:
     printer.result(str(audit))
     printer.result(f"page:  {audit.folder / PAGE}")
     printer.message(f"table: {audit.folder / TABLE}, all lines: {audit.folder / ALL}")
+
+
+def recipe_written(printer: Printer, file: Path) -> None:
+    """Print the written recipe and the next command."""
+    printer.result(f"written: {file}")
+    printer.message(f"next: edit it, and try `dsocr train {file} --dry-run --set dataset=FOLDER --set output=RUN`")
 
 
 def previewed(printer: Printer, config: "dsocr.RunConfig") -> None:

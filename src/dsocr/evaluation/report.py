@@ -190,7 +190,6 @@ def commands(contents: ReportContents) -> list[str]:
     return [
         f"dsocr train {typed(run.config.as_posix())} --set output=runs/again",
         f"dsocr evaluate runs/again{options}",
-        "dsocr report runs/again",
     ]
 
 
@@ -405,10 +404,6 @@ class WrittenReport:
 
     path: Path
     warnings: Sequence[str]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the page, its size and the warnings in JSON's types."""
-        return {"report": str(self.path), "bytes": self.path.stat().st_size, "warnings": list(self.warnings)}
 
 
 def report(

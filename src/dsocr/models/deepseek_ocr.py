@@ -248,11 +248,13 @@ class DeepseekOcr(TokenFamily):
         """Encode images one by one, unless vision towers are trained: SAM takes 0.8 GB for each that is encoded."""
         import torch
 
-        from dsocr.models.adapters import vision_parameters
         from dsocr.models.token_batches import ImageFeatures
 
+        if "pixel_values" not in batch:
+            return batch
         network = getattr(model, "module", model)  # of DistributedDataParallel
-        if "pixel_values" not in batch or (torch.is_grad_enabled() and vision_parameters(network)[0]):
+        vision = (weight for name, weight in network.named_parameters() if self.is_vision(name))
+        if torch.is_grad_enabled() and any(weight.requires_grad for weight in vision):
             return batch
         names = ("pixel_values", "pixel_values_local", "num_local_patches", "patches_grid")
         pixels, tiles, counts, grids = (batch.get(name) for name in names)

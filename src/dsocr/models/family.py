@@ -204,7 +204,7 @@ class Family(ABC):
     saved_names: ClassVar[tuple[str, str]] = ("", "")
     """A part of the native tensor names, and its replacement in saved adapters."""
     expert_parameters: ClassVar[Sequence[str]] = ()
-    """Parameters of routed experts that `decoder+experts` adapts."""
+    """Parameters of routed experts that sets with `experts` adapt."""
     vision_pattern: ClassVar[str] = "(?!)"
     """Matches part of the names of the native network's parameters in vision towers and their projector."""
 

@@ -46,7 +46,7 @@ def forecast(
     """Forecast the gain of more lines. Trains on a quarter, a half and all, and extends the learning curve.
 
     Args:
-        config: YAML file (configs/ holds recipes), or a dataset folder. In Python all that `train` takes.
+        config: YAML file, name of a recipe, or dataset folder. In Python all that `train` takes.
         dataset: The dataset, if the configuration does not name it.
         changes: Change a setting, as section.key=value; repeatable.
         more: Number of additional lines to forecast for; as many again if not given.

@@ -35,7 +35,7 @@ def train(
     """Train a reader or a detector of lines, or resume an interrupted run.
 
     Args:
-        config: YAML file (configs/ holds recipes), or a dataset folder; none if there are only unlabelled scans. In
+        config: YAML file, recipe such as deepseek_ocr, or dataset folder; none if there are only unlabelled scans. In
             Python also a mapping or a `RunConfig`.
         dataset: The dataset, if the configuration does not name it.
         texts: Text file of the archive (names, places, formulas), which a line recogniser's language model learns too.
