@@ -31,7 +31,12 @@ from tests.making_models import deepseek_processor, save_adapter
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code
 
-SCOPES = ["decoder+experts", "decoder+experts+vision", "decoder+vision", r"^model\.language_model\.layers\.1\.self_attn\.q_proj$"]
+SCOPES = [
+    "decoder+experts",
+    "decoder+experts+vision",
+    "decoder+vision",
+    r"^model\.language_model\.layers\.1\.self_attn\.q_proj$",
+]
 
 
 def fresh(scope: str, **options: Any) -> PeftModel:

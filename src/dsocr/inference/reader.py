@@ -62,9 +62,8 @@ class LocalReader:
     ) -> "LocalReader":
         """Load a base, or a finished run's adapter on its base with the settings of its training.
 
-        The base is found unless given. The adapter is `merged` into its weights, or stays beside them, which is slower and
-        lets `base` switch it off.
-        A network with a graph is computed by ONNX Runtime, unless `use_torch`, or torch is loaded and faster here.
+        The base is found unless given. The adapter is `merged` into its weights, or stays beside them: slower, but
+        `base` can switch it off. A network with a graph is computed by ONNX Runtime, unless `use_torch`, or torch is loaded and faster here.
         """
         folder = run.adapter
         base, settings = base or Base.of_adapter(folder), ReadingSettings.load(folder)
@@ -89,7 +88,7 @@ class LocalReader:
         return (reader.merged() if merged else reader).with_script(script)
 
     def merged(self) -> "LocalReader":
-        """Return the reader with its adapter, if it has one, merged into the weights; this one must not be used then."""
+        """Return the reader with its adapter, if it has one, merged into the weights; this one is unusable then."""
         merge = getattr(self.network, "merge_and_unload", None)
         return replace(self, network=merge()) if merge else self
 

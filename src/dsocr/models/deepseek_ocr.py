@@ -257,15 +257,16 @@ class DeepseekOcr(TokenFamily):
         if torch.is_grad_enabled() and any(weight.requires_grad for weight in vision):
             return batch
         names = ("pixel_values", "pixel_values_local", "num_local_patches", "patches_grid")
-        pixels, tiles, counts, grids = (batch.get(name) for name in names)
-        features = []
-        for place, image in enumerate(pixels):
-            inputs = {"pixel_values": image[None]}
-            if tiles is not None and counts[place]:
-                begin = sum(counts[:place])
-                inputs["pixel_values_local"] = tiles[begin : begin + counts[place]]
-                inputs |= {"num_local_patches": [counts[place]]} | ({"patches_grid": [grids[place]]} if grids else {})
-            features.extend(network.get_image_features(**inputs, return_dict=True).pooler_output)
+        counts: Sequence[int] = batch.get("num_local_patches") or [0] * len(batch["pixel_values"])
+        features: list[torch.Tensor] = []
+        for place, count in enumerate(counts):
+            image: Batch = {"pixel_values": batch["pixel_values"][place : place + 1]}
+            if count:
+                end = sum(counts[: place + 1])
+                image |= {"pixel_values_local": batch["pixel_values_local"][end - count : end]}
+                image |= {"num_local_patches": [count]}
+                image |= {"patches_grid": [batch["patches_grid"][place]]} if "patches_grid" in batch else {}
+            features.extend(network.get_image_features(**image, return_dict=True).pooler_output)
         kept = {name: value for name, value in batch.items() if name not in names}
         return {**kept, "mm_encoder_outputs": {"image": ImageFeatures(features)}}
 
