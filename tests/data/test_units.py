@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -232,6 +233,23 @@ def test_a_dataset_of_regions_has_them_cropped(tmp_path: Path) -> None:
         ("2 раз\n2 два", "p.xml#r2", (100, 40)),
     ]
     assert dataset.card.unit == "region"
+
+
+def test_a_share_of_the_groups_becomes_single_lines(tmp_path: Path) -> None:
+    for name in sorted(COPISTE.glob("alto/*.xml"))[:3]:
+        (tmp_path / "s").mkdir(exist_ok=True)
+        shutil.copy(name, tmp_path / "s")
+        shutil.copy(COPISTE / "jpg" / f"{name.stem}.jpg", tmp_path / "s")
+    options: dict[str, Any] = {"unit": "region", "lines_per_region": 4, "split": "1/0/0"}
+    texts = {}
+    for share in (0.0, 0.5, 1.0):
+        dataset = prepare(tmp_path / "s", tmp_path / f"{share}", single_lines=share, **options)
+        texts[share] = [sample.text for sample in dataset.samples(Split.TRAIN)]
+    lines = {share: sorted("\n".join(chosen).split("\n")) for share, chosen in texts.items()}
+    assert lines[0.0] == lines[0.5] == lines[1.0] == sorted(texts[1.0])
+    assert len(texts[0.0]) < len(texts[0.5]) < len(texts[1.0])
+    with raises_code("option-invalid"):
+        prepare(tmp_path / "s", tmp_path / "lines", single_lines=0.5, split="1/0/0")
 
 
 def test_reading_cuts_the_parts_that_were_trained(tmp_path: Path) -> None:

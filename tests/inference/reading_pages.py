@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -60,12 +60,14 @@ def text_of(image: Image.Image) -> str:
     return "слово " + "".join(chr(ord("а") + int(digit, 16)) for digit in digest[:12])
 
 
-def fake_run(folder: Path, unit: str = "line") -> RunFolder:
+def fake_run(folder: Path, unit: str = "line", most: int | None = None) -> RunFolder:
     """A run folder that is finished as far as anybody can tell without reading its weights."""
     run = RunFolder(folder)
     run.adapter.mkdir(parents=True)
     run.config.write_text("dataset: nowhere\noutput: here\n", encoding="utf-8")
-    settings = ReadingSettings("nano", None, "<image>\nFree OCR.", "wrap", TextPolicy(), {}, unit=unit)  # type: ignore[arg-type]
+    settings = ReadingSettings(
+        "nano", None, "<image>\nFree OCR.", "wrap", TextPolicy(), {}, unit=cast("Any", unit), lines_per_region=most
+    )
     settings.save(run.adapter)
     write_manifest(run.adapter)
     return run

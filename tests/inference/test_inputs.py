@@ -1,5 +1,6 @@
 """Inputs of a transcription, and the pages they yield."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from dsocr.document import Split
 from dsocr.formats.format import ImageFinder
 from dsocr.images import open_image
 from dsocr.inference import inputs as finding
+from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import unique_name
 from dsocr.io.files import UniqueStems
 from dsocr.runs import RunFolder
@@ -158,6 +160,28 @@ def test_an_answer_with_as_many_lines_as_are_drawn_fills_them(unit: str, tmp_pat
     report = transcribe(run, [tmp_path / "in"], tmp_path / "other.txt", reader=Hashes(lines=2))
     assert report.unmatched == 1
     assert (tmp_path / "other.txt").read_text(encoding="utf-8").splitlines()[1] == "строка 1"
+
+
+class Miscounts(Hashes):
+    """Reads a line as Hashes does, and of a block always as many lines."""
+
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        for name, image in images:
+            lines, self.lines = self.lines, self.lines if image.height > 100 else 1
+            yield from super().read([(name, image)])
+            self.lines = lines
+
+
+@pytest.mark.parametrize("lines", [3, 5], ids=["a lost break", "an added break"])
+def test_lines_of_a_block_with_another_number_of_breaks_are_read_alone(lines: int, tmp_path: Path) -> None:
+    alto_page(tmp_path / "in", "w1", [""] * 4)
+    transcribe(fake_run(tmp_path / "lines"), [tmp_path / "in"], tmp_path / "alone", reader=Hashes())
+    reader = Miscounts(lines)
+    run = fake_run(tmp_path / "run", "region", most=4)
+    report = transcribe(run, [tmp_path / "in"], tmp_path / "blocks", reader=reader)
+    assert (report.unmatched, report.lines, len(reader.read_ids)) == (0, 4, 5)
+    alone, blocks = ((tmp_path / name / "w1.xml").read_text("utf-8") for name in ("alone", "blocks"))
+    assert alone.partition("<Layout")[2] == blocks.partition("<Layout")[2] != ""
 
 
 @pytest.mark.parametrize(

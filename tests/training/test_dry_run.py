@@ -145,6 +145,7 @@ def test_a_dry_run_of_a_sound_training_measures_it_and_leaves_nothing(small_conf
     names = [check.name for check in found.checks]
     assert found.errors == []
     assert names[:3] == ["base", "dataset", "gradients"]
+    assert names[3] == "weights"
     assert names[-2:] == ["first loss", "memory"]
 
     written = json.loads(json.dumps(found.to_dict()))["plan"]

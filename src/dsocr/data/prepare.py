@@ -79,6 +79,7 @@ def prepare(
     unit: SampleUnit | None = None,
     regions: Texts = (),
     lines_per_region: Rare[int | None] = None,
+    single_lines: Rare[float] = 0.0,
     seed: int = 17,
     stratify: Rare[Annotated[bool, ON]] = True,
     folds: int | None = None,
@@ -115,6 +116,8 @@ def prepare(
         regions: Type of region whose lines are taken, such as MainZone, with those whose type is not known; repeatable.
         lines_per_region: Of regions: the most neighbouring lines together, 5 to 15 for readers of pages; they are read
             and scored line by line.
+        single_lines: With `lines_per_region`: share of these groups that become single lines instead, so that a reader
+            learns to read lines alone, too.
         seed: Seed of the split.
         stratify: Make splits alike in lengths and scripts.
         folds: Number of folds for cross-validation; a configuration names the one to test.
@@ -156,7 +159,7 @@ def prepare(
     ):
         chosen = detect_format(opened.path, format, named_columns)
         sample_unit = choose_unit(unit, chosen)
-        grouper = UnitGrouper(sample_unit, lines_per_region)
+        grouper = UnitGrouper(sample_unit, lines_per_region, single_lines)
         types = [regions] if isinstance(regions, str) else list(regions)
         if like is None and is_dataset(output):
             plan = replace(plan, earlier=_read_overwritten(output, opened.name, plan, patterns, report))

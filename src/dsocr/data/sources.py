@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from uuid import uuid4
+from zlib import crc32
 
 import regex
 
@@ -325,17 +326,21 @@ class RegionChoice:
 class UnitGrouper:
     """Combines the lines of each page into samples of one unit, and remembers whether regions were found.
 
-    With `most` a region is divided into neighbouring lines, at most so many together, also where a line has no text.
+    With `most` a region is divided into neighbouring lines, at most so many together, also where a line has no text. A
+    share of these groups, `single`, is divided into its lines; which ones, their places decide.
     """
 
-    def __init__(self, unit: SampleUnit, most: int | None = None) -> None:
+    def __init__(self, unit: SampleUnit, most: int | None = None, single: float = 0.0) -> None:
         if unit != "region" and most is not None:
             hint = f"add {option('unit', 'region')}, or leave it out"
             message = f"{option('lines_per_region', ...)} is for regions"
             raise ConfigError(message, code="option-without-regions", hint=hint)
         if most is not None and most < 1:
             raise ConfigError(f"{option('lines_per_region', ...)} is at least 1", code="option-invalid")
-        self.unit, self._most = unit, most
+        if not 0 <= single <= 1 or (single and most is None):
+            message = f"{option('single_lines', ...)} is a share from 0 to 1, beside {option('lines_per_region', ...)}"
+            raise ConfigError(message, code="option-invalid")
+        self.unit, self._most, self._single = unit, most, single
         self._has_outlines = self._has_regions = False
 
     def apply(self, page: Page, report: SourceReport) -> Page:
@@ -362,6 +367,12 @@ class UnitGrouper:
         if self.unit != "page":
             missing = set(page.skipped) | {line for line in page.lines if is_blank(line.text)}
             groups, known = group_by_region(page, self._most, missing if self._most else ()), ()
+            singles = {where for where, _ in groups if crc32(where.encode()) < self._single * 2**32}
+            groups = [
+                part
+                for where, lines in groups
+                for part in ([(line.where, [line]) for line in lines] if where in singles else [(where, lines)])
+            ]
         samples = []
         for where, lines in groups:
             is_line = self._most is not None and len(lines) == 1

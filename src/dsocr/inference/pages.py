@@ -243,7 +243,7 @@ def _row(
     texts: dict[Line, Line] = {}
     more: list[Line] = []
     unmatched = 0
-    for crop, prediction in zip(page.crops, read, strict=True):
+    for crop, prediction in _line_by_line(page, read, preparer, reader):
         is_one_line = len(crop.lines) == 1 and crop.outline == crop.lines[0].outline
         parts = [prediction] if is_one_line else prediction.split_lines()
         if len(parts) == len(crop.lines):
@@ -259,6 +259,22 @@ def _row(
     lines += more
     outside = sum(not preparer.wants(line) for line in lines)
     return {"page": page_row(page, lines, unmatched, outside, upside_down=upside_down)}
+
+
+def _line_by_line(
+    page: PreparedPage, read: Sequence[Prediction], preparer: PagePreparer, reader: Callable[[], ImageReader]
+) -> Iterator[tuple[Crop, Prediction]]:
+    """Yield each crop with its answer; lines of a block that is answered with more or fewer lines are read alone."""
+    answers = list(zip(page.crops, read, strict=True))
+    differ = [crop for crop, answer in answers if len(answer.split_lines()) != len(crop.lines) > 1]
+    if preparer.most is None or not differ:
+        yield from answers
+        return
+    places = {line.where for crop in differ for line in crop.lines}
+    alone = replace(preparer, unit="line", most=None, tables=None).prepare(page.source)
+    crops = [crop for crop in alone.crops if crop.lines[0].where in places]
+    yield from ((crop, answer) for crop, answer in answers if crop not in differ)
+    yield from zip(crops, reader().read(_open_crops(crops)), strict=True)
 
 
 def page_row(

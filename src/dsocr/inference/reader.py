@@ -63,7 +63,8 @@ class LocalReader:
         """Load a base, or a finished run's adapter on its base with the settings of its training.
 
         The base is found unless given. The adapter is `merged` into its weights, or stays beside them: slower, but
-        `base` can switch it off. A network with a graph is computed by ONNX Runtime, unless `use_torch`, or torch is loaded and faster here.
+        `base` can switch it off. A network with a graph is computed by ONNX Runtime, unless `use_torch`, or torch is
+        loaded and faster here.
         """
         folder = run.adapter
         base, settings = base or Base.of_adapter(folder), ReadingSettings.load(folder)

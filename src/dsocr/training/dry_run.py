@@ -144,7 +144,7 @@ def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallba
             if omitted := omitted_layers(setup.model, config.adapter.target):
                 names = ", ".join(sorted({name.rpartition(".")[2] for name in omitted}))
                 message += f"; the set omits {counted(len(omitted), 'linear layer')}: {names}"
-            checks.append(Check("gradients", "ok", message))
+            checks += [Check("gradients", "ok", message), count_weights(setup.model)]
             checks += check_setup(setup, config, thorough=preflight, progress=progress)
             if not errors(checks):
                 plan = make_plan(config, setup, validates=Split.VALIDATION in dataset.card.splits)
@@ -154,6 +154,17 @@ def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallba
         name = "memory" if error.code == "out-of-memory" else kinds.get(type(error), "run")
         checks.append(Check(name, "error", str(error), error.hint or ""))
     return DryRun(checks, plan)
+
+
+def count_weights(model: Any) -> Check:
+    """Count the weights that are trained, and the memory that all take with gradients and AdamW's two states."""
+    weights = list(model.parameters())
+    trained = [weight for weight in weights if weight.requires_grad]
+    count = f"{sum(weight.numel() for weight in trained):,} of {sum(weight.numel() for weight in weights):,} weights"
+    memory = format_bytes(sum(weight.nbytes for weight in weights))
+    training = format_bytes(3 * sum(weight.nbytes for weight in trained))
+    message = f"{count} are trained; all take {memory}, gradients and optimizer {training}; activations add to it"
+    return Check("weights", "ok", message)
 
 
 def check_widths(samples: Sequence[Sample], processor: Processor) -> list[Check]:
