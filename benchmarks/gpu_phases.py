@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -123,10 +123,19 @@ class Bench:
     encoder: DeepseekProcessor
     adapter: dict[str, Tensor]
     device: torch.device
+    lines: int = 1
+    """Lines in one image."""
 
     @classmethod
     def prepare(
-        cls, folder: Path | None, numbers: Numbers, resolution: str, *, device: torch.device, scope: str = "decoder"
+        cls,
+        folder: Path | None,
+        numbers: Numbers,
+        resolution: str,
+        *,
+        device: torch.device,
+        scope: str = "decoder",
+        lines: int = 1,
     ) -> Self:
         """The base of a folder or, for None, random weights of these numbers."""
         logging.disable_progress_bar()
@@ -140,7 +149,7 @@ class Bench:
         network.name_or_path = "full size"
         model = attach_adapter(network, base="full size", revision=None, target_modules=scope, r=RANK, alpha=2 * RANK)
         fresh = {name: tensor.detach().clone() for name, tensor in adapter_tensors(model).items()}
-        return cls(model, encoder, fresh, device)
+        return cls(model, encoder, fresh, device, lines)
 
     def allocated(self) -> int | None:
         """The bytes of tensors on the device now; None for a CPU, which does not tell."""
@@ -166,7 +175,7 @@ class Bench:
                 self.model.unmerge_adapter()
         return {**row, "tokens": tokens, "seconds": seconds, "first_seconds": first, "peak_bytes": self._peak()}
 
-    def train(self, recipe: Recipe, images: int, steps: int, *, checkpointing: bool) -> Row:
+    def train(self, recipe: Recipe, images: int, steps: int, *, checkpointing: bool = False) -> Row:
         """Train the adapter afresh on one batch again and again; `seconds` is None if memory runs out."""
         self._renew_adapter()
         self.model.get_base_model().set_experts_implementation(recipe.experts)
@@ -261,8 +270,8 @@ class Bench:
         random = Random(SEED)
         samples = []
         for _ in range(images):
-            text = "".join(random.choices("abcdefghijklmnopqrstuvwxyz ", k=LINE_TOKENS))
-            samples.append(self.encoder.encode(_drawn(text), text))
+            rows = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz ", k=LINE_TOKENS)) for _ in range(self.lines)]
+            samples.append(self.encoder.encode(_drawn(rows), "".join(rows)))
         return samples
 
     def _set_checkpointing(self, on: bool) -> None:
@@ -340,7 +349,9 @@ def _encoder(numbers: Numbers, resolution: str) -> DeepseekProcessor:
     )
 
 
-def _drawn(text: str) -> Image.Image:
-    line = Image.new("RGB", LINE_SIZE, "white")
-    ImageDraw.Draw(line).text((10, 20), text, fill="black", font=ImageFont.load_default(72))
-    return line
+def _drawn(rows: Sequence[str]) -> Image.Image:
+    width, height = LINE_SIZE
+    image = Image.new("RGB", (width, height * len(rows)), "white")
+    for place, text in enumerate(rows):
+        ImageDraw.Draw(image).text((10, place * height + 20), text, fill="black", font=ImageFont.load_default(72))
+    return image

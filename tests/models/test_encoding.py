@@ -197,6 +197,10 @@ def test_images_are_encoded_one_by_one_unless_their_towers_are_trained(kind: str
     assert seen == [1, 1, 2, 1, 2, 3, 4]
     assert "pixel_values" not in encoded
     assert torch.allclose(network(**encoded).logits, whole, atol=1e-4)
+    # In training pixels are float32, and accelerate casts inside of `forward` alone.
+    features = base.family.encode_images(network.to(torch.bfloat16), batch)["mm_encoder_outputs"]["image"]
+    assert {image.dtype for image in features.pooler_output} == {torch.bfloat16}
+    network.float()
     model = attach_adapter(network, base=bases[kind], revision=None, target_modules="decoder+vision", r=2, alpha=2)
     assert base.family.encode_images(model, batch) is batch
 

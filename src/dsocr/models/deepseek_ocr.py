@@ -253,20 +253,23 @@ class DeepseekOcr(TokenFamily):
         if "pixel_values" not in batch:
             return batch
         network = getattr(model, "module", model)  # of DistributedDataParallel
-        vision = (weight for name, weight in network.named_parameters() if self.is_vision(name))
+        vision = [weight for name, weight in network.named_parameters() if self.is_vision(name)]
         if torch.is_grad_enabled() and any(weight.requires_grad for weight in vision):
             return batch
+        pixels, dtype = batch["pixel_values"], vision[0].dtype
         names = ("pixel_values", "pixel_values_local", "num_local_patches", "patches_grid")
-        counts: Sequence[int] = batch.get("num_local_patches") or [0] * len(batch["pixel_values"])
+        counts: Sequence[int] = batch.get("num_local_patches") or [0] * len(pixels)
         features: list[torch.Tensor] = []
         for place, count in enumerate(counts):
-            image: Batch = {"pixel_values": batch["pixel_values"][place : place + 1]}
+            image: Batch = {"pixel_values": pixels[place : place + 1]}
             if count:
                 end = sum(counts[: place + 1])
                 image |= {"pixel_values_local": batch["pixel_values_local"][end - count : end]}
                 image |= {"num_local_patches": [count]}
                 image |= {"patches_grid": [batch["patches_grid"][place]]} if "patches_grid" in batch else {}
-            features.extend(network.get_image_features(**image, return_dict=True).pooler_output)
+            # Accelerate computes a forward pass with autocast, but no other method of the network.
+            with torch.autocast(pixels.device.type, dtype, enabled=dtype != pixels.dtype):
+                features.extend(network.get_image_features(**image, return_dict=True).pooler_output)
         kept = {name: value for name, value in batch.items() if name not in names}
         return {**kept, "mm_encoder_outputs": {"image": ImageFeatures(features)}}
 
