@@ -340,7 +340,7 @@ class TrainingSection(Section):
     max_grad_norm: PositiveFloat = 1.0
     """Gradients are clipped to this norm."""
     precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
-    """Number format; auto is bf16 on a GPU that supports it, for line recognisers also on such a CPU, else fp32."""
+    """Number format; auto is bf16 where the device has it, else fp16 for frozen weights on a GPU, else fp32."""
     attention: Literal["sdpa", "eager"] = "sdpa"
     """Attention implementation: sdpa is fused and fast, eager is the reference."""
     gradient_checkpointing: bool = False

@@ -128,14 +128,11 @@ def _cuda(device: int) -> Fact:
     try:
         with torch.cuda.device(device):
             free, total = torch.cuda.mem_get_info()
-            # By default torch also counts emulated bf16, as on a T4, where it is slower than fp32.
             bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     except RuntimeError as error:  # used exclusively by another process, out of memory, or failed
         return Fact(name, "warning", f"does not respond: {_first_line(error)}", "check it with nvidia-smi")
     summary = f"{torch.cuda.get_device_name(device)}, {format_bytes(total)}, {format_bytes(free)} free"
-    if bf16:
-        return Fact(name, "ok", f"{summary}, bf16")
-    return Fact(name, "warning", f"{summary}, no native bf16", "set training.precision to fp16 or fp32")
+    return Fact(name, "ok", f"{summary}, {'bf16' if bf16 else 'no bf16: adapters are trained in fp16'}")
 
 
 def disk() -> list[Fact]:

@@ -266,6 +266,7 @@ class ReadingSettings:
 
     `prompt` is the prompt itself, not its name. `generation` holds the keys of the configuration's section.
     `resolution` None is the base's own, and `unit` what training images showed, of regions at most `lines_per_region`.
+    `precision` is `training.precision`, in which the network is read where the device can.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -278,6 +279,7 @@ class ReadingSettings:
     generation: dict[str, Any]
     unit: Literal["line", "region", "page"] = "line"
     lines_per_region: int | None = None
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
 
     @classmethod
     def load(cls, adapter: Path) -> Self:

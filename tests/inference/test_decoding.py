@@ -16,6 +16,7 @@ from dsocr.models.loading import BaseModel
 from dsocr.models.token_batches import NoRepeatNgram, StopLoops, collate, decode
 from dsocr.models.token_family import CanvasEncoded
 from tests.making_models import deepseek_processor
+from tests.raising import raises_code
 
 SHADES = [(90, 255), (600, 30), (300, 128)]
 
@@ -55,6 +56,18 @@ def test_beam_search_returns_raw_scores_too(nano: BaseModel) -> None:
     for sample, best in zip(samples, searched, strict=True):
         own = teacher_forced_scores(nano, encoder, sample, best.text)[: best.tokens]
         assert [score.log_probability for score in best.scores] == pytest.approx(own, abs=1e-3)
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize("tower", ["sam_encoder.neck", "language_model.layers.1.mlp"])
+def test_numbers_that_overflow_float16_are_an_error(tower: str, beams: int, nano: BaseModel) -> None:
+    network, encoder = copy.deepcopy(nano.network).half(), deepseek_processor(nano, None, "free_ocr")
+    samples, generation = lines_of(encoder), Generation(max_new_tokens=4, num_beams=beams)
+    assert len(decode(network, encoder, samples, generation)) == len(samples)
+    (module,) = (module for name, module in network.named_modules() if name.endswith(tower))
+    module.register_forward_hook(lambda _, __, output: output * 1e6)
+    with raises_code("output-not-finite"):
+        decode(network, encoder, samples, generation)
 
 
 def bent(unit: str, base: BaseModel) -> Any:

@@ -179,8 +179,8 @@ def test_precision_auto_trains_whole_networks_in_bf16_where_the_device_multiplie
         assert choose_dtype("auto", torch.device("cpu")) is torch.float32
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
     assert choose_dtype("auto", torch.device("cuda"), whole=True) is torch.float32
-    # Emulated bf16 is slow, but in fp32 the weights of a large base take twice the memory.
-    assert choose_dtype("auto", torch.device("cuda")) is torch.bfloat16
+    # In fp32 the weights of a large base take twice the memory.
+    assert choose_dtype("auto", torch.device("cuda")) is torch.float16
 
 
 def test_training_in_bf16_computes_in_bf16(base: Path) -> None:

@@ -164,7 +164,7 @@ def test_an_adapter_that_is_not_finite_is_rejected(run: RunFolder, tmp_path: Pat
     tensors = load_file(run.adapter / WEIGHTS)
     next(iter(tensors.values())).fill_(float("inf"))
     save_file(tensors, run.adapter / WEIGHTS)
-    with raises_code("merge-not-finite"):
+    with raises_code("weights-not-finite"):
         export_merged(run, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 

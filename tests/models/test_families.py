@@ -21,12 +21,13 @@ from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.images import open_image
+from dsocr.inference import reader as reader_module
 from dsocr.inference.reader import LocalReader
 from dsocr.models.base_folder import WEIGHTS, find_base
 from dsocr.models.export import export_merged
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base, recognize
-from dsocr.runs import RunFolder
+from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.server.engine import ServedModels
 from dsocr.training.preflight import overfit
 from tests.conftest import TEXTS
@@ -244,6 +245,27 @@ def test_validation_computes_for_a_line_in_company_what_it_computes_alone(
     together, alone = losses[0], [loss for (loss,) in losses[1:]]
     # Batches add up floats in another order: the last digit of some losses, which are up to 43.
     assert together == pytest.approx(alone, abs=1e-5, rel=3e-6)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "device", "loaded"),
+    [("fp16", "cpu", torch.float32), ("fp16", "mps", torch.float16), ("bf16", "cpu", torch.float32)],
+)
+def test_a_run_is_read_in_its_precision_where_the_device_can(
+    recorded: Any,
+    device: str,
+    loaded: torch.dtype,
+    small_run: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = RunFolder(Path(shutil.copytree(small_run.path, tmp_path / "run")))
+    assert ReadingSettings.load(run.adapter).precision == "auto"
+    replace(ReadingSettings.load(run.adapter), precision=recorded).save(run.adapter)
+    monkeypatch.setattr(reader_module, "choose_device", lambda: torch.device(device))
+    monkeypatch.setattr(reader_module, "load_base", lambda base, dtype, device: load_base(base, dtype=dtype))
+    reader = LocalReader.of_run(run)
+    assert next(reader.network.parameters()).dtype is loaded
 
 
 def test_merged_weights_are_base_and_adapter(

@@ -54,7 +54,7 @@ class LocalReader:
         cls,
         run: RunFolder,
         *,
-        precision: str = "auto",
+        precision: str | None = None,
         merged: bool = True,
         use_torch: bool = False,
         script: str | None = None,
@@ -69,9 +69,12 @@ class LocalReader:
         folder = run.adapter
         base, settings = base or Base.of_adapter(folder), ReadingSettings.load(folder)
         is_whole = is_whole_network(folder)
-        network = open_graph(base.folder) if is_whole and precision == "auto" and not use_torch else None
+        network = open_graph(base.folder) if is_whole and precision is None and not use_torch else None
         if network is None:
             device, is_trained_whole = choose_device(), base.family.trains == "all" if run.is_base else is_whole
+            if precision is None:  # bf16 is what `auto` chooses where it is fast
+                usable = ("fp32",) if device.type == "cpu" else ("fp32", "fp16")
+                precision = settings.precision if settings.precision in usable else "auto"
             dtype = choose_dtype(precision, device, whole=is_trained_whole)
             network = load_base(base, dtype=dtype, device=device).network
         if not is_whole:

@@ -187,7 +187,7 @@ def merge(model: PeftModel, *, where: object) -> PreTrainedModel:
             layer.merge()
             weight.data = weight.data.to(kind)
             if not weight.isfinite().all():
-                raise ModelError("Merged weights are not finite", code="merge-not-finite", where=where)
+                raise ModelError("Merged weights are not finite", code="weights-not-finite", where=where)
     return model.unload()
 
 

@@ -146,9 +146,9 @@ class BaseModel(Base):
 def choose_dtype(precision: str, device: "torch.device", *, whole: bool = False) -> "torch.dtype":
     """Return the number format of the frozen weights for `auto`, `bf16`, `fp16` or `fp32` on a device.
 
-    For a `whole` network that is trained `auto` is bf16 only where the device itself multiplies bf16; frozen weights
-    are bf16 on every GPU, also emulated, to fit into memory. Raises ConfigError for fp16 on a CPU, where it is neither
-    fast nor trainable.
+    `auto` is bf16 where the device itself multiplies it; on older GPUs frozen weights are fp16, to fit into memory, and
+    a `whole` network that is trained is fp32. Raises ConfigError for fp16 on a CPU, where it is neither fast nor
+    trainable.
     """
     import torch
 
@@ -156,7 +156,9 @@ def choose_dtype(precision: str, device: "torch.device", *, whole: bool = False)
         message = "training.precision fp16 needs an accelerator, and none was found"
         raise ConfigError(message, code="fp16-on-cpu", hint="use bf16 or fp32, or auto to have it chosen")
     if precision == "auto":
-        supported = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=not whole)
+        supported = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        if device.type == "cuda" and not whole and not supported:
+            return torch.float16
         if whole and device.type == "cpu":
             capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
             supported = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

@@ -17,9 +17,10 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel,
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.generation.stopping_criteria import StoppingCriteria
 
-from dsocr.errors import ModelError
+from dsocr.errors import ModelError, setting
 from dsocr.models.family import IGNORED
 from dsocr.models.generation import Decoded, Generation, ScoredText, TokenScore
+from dsocr.runs import READING
 from dsocr.text import is_looping
 
 if TYPE_CHECKING:
@@ -220,6 +221,25 @@ class NoRepeatNgram(LogitsProcessor):  # type: ignore[misc]
         return scores.masked_fill(forbidden > 0, -torch.inf)
 
 
+class FiniteScores(LogitsProcessor):  # type: ignore[misc]
+    """Notes whether all scores are finite, which they are not if float16 overflows."""
+
+    def __init__(self) -> None:
+        self._finite: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the scores unchanged."""
+        self._finite.append(scores.isfinite().all())
+        return scores
+
+    def require(self, dtype: torch.dtype) -> None:
+        """Raise ModelError if they are not; asked once, since each answer waits for the device."""
+        if not torch.stack(self._finite).all():
+            message = f"Network computes infinite or undefined numbers in {str(dtype).removeprefix('torch.')}"
+            hint = f"set `precision` to bf16 or fp32 in {READING}, for training {setting('training.precision', 'fp32')}"
+            raise ModelError(message, code="output-not-finite", hint=hint)
+
+
 class ChosenScores(LogitsProcessor):  # type: ignore[misc]
     """Record each chosen token's log probability and whether the model would have chosen another one.
 
@@ -282,7 +302,7 @@ def decode(network: PreTrainedModel, processor: Any, samples: Sequence[Any], gen
     spans = TokenSpans(processor.tokenizer, processor.answer_start)
     prompt, ends = batch["input_ids"].shape[1], processor.end_ids
     chosen, stop = ChosenScores(), StopLoops(lambda ids: is_looping(spans.text(ids)), prompt=prompt, ends=ends)
-    is_greedy = generation.num_beams == 1
+    is_greedy, finite = generation.num_beams == 1, FiniteScores()
     rows = network.generate(
         **batch,
         generation_config=GenerationConfig(
@@ -294,9 +314,12 @@ def decode(network: PreTrainedModel, processor: Any, samples: Sequence[Any], gen
             eos_token_id=list(ends),
             pad_token_id=processor.pad_id,
         ),
-        logits_processor=LogitsProcessorList([*([chosen] * is_greedy), *_loop_guard(generation, processor, prompt)]),
+        logits_processor=LogitsProcessorList(
+            [finite, *([chosen] * is_greedy), *_loop_guard(generation, processor, prompt)]
+        ),
         stopping_criteria=StoppingCriteriaList([stop] * is_greedy),
     )
+    finite.require(network.dtype)
     scores = chosen.by_row(rows) if is_greedy else None
     decoded = []
     for place, row in enumerate(rows[:, prompt:]):

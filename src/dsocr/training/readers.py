@@ -174,6 +174,7 @@ class ReaderLearner:
             generation=decided_generation(config, processor, self.drawn),
             unit=cast("Unit", card.unit),  # a reader learns from no layouts
             lines_per_region=card.lines_per_region,
+            precision=config.training.precision,
         )
         return [*files, (READING, reading.to_json().encode())]
 
