@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -185,24 +186,25 @@ def test_a_batch_mixes_tiled_and_untiled_images(nano: BaseModel) -> None:
 @pytest.mark.parametrize("kind", ["deepseek_ocr", "deepseek_ocr_2"])
 def test_images_are_encoded_one_by_one_unless_their_towers_are_trained(kind: str, bases: dict[str, str]) -> None:
     base = load_base(bases[kind])
+    family: Any = base.family
     encoder, network = deepseek_processor(base, "gundam", "free_ocr"), base.network
     images = [line(), Image.effect_noise((1300, 600), 90), Image.effect_noise((600, 1300), 60)]
     batch = collate([encoder.encode(image, "ab") for image in images], encoder.pad_id, padding="right")
     seen: list[int] = []
     hook = network.model.vision_tower.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
     with torch.no_grad():
-        encoded = base.family.encode_images(network, batch)
+        encoded = family.encode_images(network, batch)
         whole = network(**batch).logits
     hook.remove()
     assert seen == [1, 1, 2, 1, 2, 3, 4]
     assert "pixel_values" not in encoded
     assert torch.allclose(network(**encoded).logits, whole, atol=1e-4)
     # In training pixels are float32, and accelerate casts inside of `forward` alone.
-    features = base.family.encode_images(network.to(torch.bfloat16), batch)["mm_encoder_outputs"]["image"]
+    features = family.encode_images(network.to(torch.bfloat16), batch)["mm_encoder_outputs"]["image"]
     assert {image.dtype for image in features.pooler_output} == {torch.bfloat16}
     network.float()
     model = attach_adapter(network, base=bases[kind], revision=None, target_modules="decoder+vision", r=2, alpha=2)
-    assert base.family.encode_images(model, batch) is batch
+    assert family.encode_images(model, batch) is batch
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from dsocr.config import RunConfig
 from dsocr.document import Sample
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration
 from dsocr.evaluation.decide import is_better
-from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long
+from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long, word_errors
 from dsocr.images import open_image
 from dsocr.inference.confidence import UNCALIBRATED, Calibration
 from dsocr.io.processes import return_free_memory
@@ -286,11 +286,12 @@ class Validator(PeriodicValidation):
         self, step: int, loss: float, rows: Sequence[tuple[int, str, bool, str, TokenScores]]
     ) -> ValidationResult:
         """Return the result of all readings, and keep what calibrates confidences."""
-        pooled, empty, runaway = ErrorRate(), 0, 0
+        pooled, words, empty, runaway = ErrorRate(), ErrorRate(), 0, 0
         shown: list[ValidationLine] = []
         self._scored = []
         for (_, text, truncated, kept, scores), sample in zip(rows, self._samples, strict=True):
             pooled += character_errors(sample.text, text)
+            words += word_errors(sample.text, text)
             empty += is_blank(text)
             runaway += truncated or is_over_long(sample.text, text)
             self._scored.append((sample.text, kept, scores))
@@ -302,9 +303,9 @@ class Validator(PeriodicValidation):
             step,
             loss,
             rank=(pooled.rate, runaway),
-            score=f"CER {percentage(pooled.rate)}",
+            score=f"CER {percentage(pooled.rate)}, WER {percentage(words.rate, 1)}",
             details=f"{empty} empty, {runaway} runaway of {len(rows)}",
-            rates={"cer": pooled.rate, "runaway_rate": runaway / len(rows)},
+            rates={"cer": pooled.rate, "wer": words.rate, "runaway_rate": runaway / len(rows)},
             counts={"empty": empty, "runaway": runaway, "samples": len(rows)},
             failures=f"{runaway} of {len(rows)} lines run away" if runaway else "",
             lines=tuple(shown),
