@@ -234,7 +234,7 @@ def code_of(name: str) -> str:
 
 
 def test_the_guide_to_training_in_other_projects_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, _, hooks, loop, _ = blocks_of("docs/guide/python.md")
+    _, _, hooks, loop, _, _ = blocks_of("docs/guide/python.md")
     called: dict[str, Any] = {}
     monkeypatch.setitem(dsocr.__dict__, "train", called.update)
     exec(compile(hooks, "python.md", "exec"), {})
@@ -244,6 +244,22 @@ def test_the_guide_to_training_in_other_projects_runs(monkeypatch: pytest.Monkey
     exec(compile(loop, "python.md", "exec"), names)
     assert names["trainer"].state.step == 100
     assert names["model"].weight.detach().numpy() == pytest.approx(1, abs=0.3)
+
+
+def test_transformers_trains_with_our_processor(
+    small_dataset: Path, shallow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, plain, _ = blocks_of("docs/guide/python.md")
+    for text, other in (("nano", shallow), ("data/mine", str(small_dataset)), ("max_steps=20", "max_steps=2")):
+        assert text in plain
+        plain = plain.replace(text, other.replace("\\", "/"))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of PEFT and transformers
+        exec(compile(plain, "python.md", "exec"), names)
+    assert names["trainer"].state.global_step == 2
+    assert any(bool(weight.any()) for name, weight in names["model"].named_parameters() if "lora_B" in name)
 
 
 def test_a_training_leaves_its_process_as_it_was(small_dataset: Path, shallow: str, tmp_path: Path) -> None:
