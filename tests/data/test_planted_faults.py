@@ -130,14 +130,6 @@ def greys(low: int, high: int) -> Callable[[Image.Image], Image.Image]:
     return change
 
 
-def stacked(image: Image.Image) -> Image.Image:
-    """The line twice, one copy below the other."""
-    both = Image.new("L", (image.width, 2 * image.height), 232)
-    both.paste(image, (0, 0))
-    both.paste(ImageOps.mirror(image), (0, image.height))
-    return both
-
-
 def as_another_jpeg(data: bytes) -> bytes:
     """The image a little smaller, saved as a JPEG."""
     buffer = io.BytesIO()
@@ -153,12 +145,13 @@ def plant_in_images(planting: Planting) -> None:
     planting.expect("train:3", "unreadable-image")
     planting.image("train:5", lambda image: Image.new("L", image.size, 230), "blank-image")
     planting.image("train:7", greys(160, 330), "saturated-image")
-    planting.image("train:9", lambda image: image.resize((image.width, 18)), "low-resolution", "unusual-aspect")
-    planting.expect("train:9", "text-too-short")
-    planting.image("train:11", lambda image: image.transpose(Image.Transpose.ROTATE_90), "turned-image")
-    planting.expect("train:11", "unusual-aspect", "text-too-long")
+    too_low = ("low-resolution", "unusual-aspect", "text-too-short")
+    planting.image("train:9", lambda image: image.resize((image.width, 18)), *too_low)
+    planting.image("train:11", lambda image: image.transpose(Image.Transpose.ROTATE_90), "text-too-long")
     planting.image("train:13", ImageOps.invert, "inverted-image")
-    planting.image("train:15", stacked, "unusual-aspect")
+    planting.image("train:15", lambda image: ImageOps.expand(image, (0, 70, 0, 0), 232))  # a flourish is no fault
+    planting.image("train:16", lambda image: image.resize((170, 26)))
+    planting.text("train:16", lambda text: text[:13])  # inserted between lines
     planting.image("train:17", lambda image: image.resize((image.width, 62)), "distorted-image")
     planting.copy("train:19", "train:2", "duplicate-image")
     planting.copy("test:1", "train:42", "image-crosses")

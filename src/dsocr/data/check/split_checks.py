@@ -25,6 +25,8 @@ _MAX_BITS = 12
 """Of 64. Between two lines of the shipped sample the median is 31; one pair in a hundred is below 20."""
 _MIN_CORRELATION = 0.8
 """Between thumbnails; at most 0.69 for two different lines of the shipped sample (145,530 pairs)."""
+_MIN_LETTERS = 10
+"""Short texts, such as printed heads of letters, look alike on different pages."""
 _MAX_BITS_ANY_TEXT = 3
 _MIN_CORRELATION_ANY_TEXT = 0.97
 """Similarity above which two images count as the same scan, even if their texts differ."""
@@ -101,7 +103,7 @@ def similar_with_same_text(samples: Sequence[CheckedSample]) -> Similar:
     for item in samples:
         by_letters[letters_of(item.text)].append(item)
     for letters, group in by_letters.items():
-        if letters:
+        if len(letters) >= _MIN_LETTERS:
             yield from _similar(group, _MAX_BITS, _MIN_CORRELATION)
 
 
