@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from dsocr.data.check.findings import CheckedSample, Problem, Severity
-from dsocr.text import TextPolicy, comparable, letters_of, repair_mojibake
+from dsocr.text import TextPolicy, comparable, repair_mojibake
 
 _MAX_TOKENS_PER_CHARACTER = 1.5
 """A tokenizer that knows a script needs at most one token per character; bytes of an unknown one are two or three."""
@@ -215,9 +215,6 @@ _ESTABLISHED = 5
 """Uses of a sign after which another one for the same thing is a deviation."""
 _MIN_REPEATED = 10
 """Characters; shorter texts repeat on a page naturally."""
-_LONGEST_FORMULA = 40
-_FORMULA_WIDTHS = 1.1
-"""A text up to so many letters is a formula if its two images are equally wide but for this factor."""
 _MIN_SAMPLES = 20
 """Samples needed before the share of one text means something."""
 _PAGE = ("split", "writer", "document", "page")
@@ -258,12 +255,6 @@ def _check_mixed_signs(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
         yield Problem("mixed-punctuation", "note", message, samples[place], sign)
 
 
-def _is_formula(first: CheckedSample, second: CheckedSample) -> bool:
-    """Whether a short text was written twice, as "Idem" in registers: its images are equally wide."""
-    narrow, wide = sorted(item.stats.ink_width if item.stats else 1 for item in (first, second))
-    return len(letters_of(first.text)) < _LONGEST_FORMULA and wide < _FORMULA_WIDTHS * narrow
-
-
 def check_repeats(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find texts copied to the next line of a page, and splits that hold one text and little else."""
     for first, second in pairwise(samples):
@@ -271,7 +262,7 @@ def check_repeats(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
         is_same_page = sample.page and all(getattr(sample, name) == getattr(other, name) for name in _PAGE)
         # The same image twice is another finding.
         is_copied = len(text) >= _MIN_REPEATED and text == comparable(second.text) and first.digest != second.digest
-        if is_same_page and is_copied and not _is_formula(first, second):
+        if is_same_page and is_copied:
             message = "Text repeats that of the previous line of the page"
             yield Problem("text-repeats", "warning", message, second, f"as {first.place}", first)
     by_split: dict[str, dict[str, list[CheckedSample]]] = defaultdict(lambda: defaultdict(list))
