@@ -256,7 +256,9 @@ def make_kept(name: str, folder: Path) -> Kept:
         shutil.rmtree(out / "run")
 
     def judge(kept: Path, out: Path) -> None:
-        invoke("report", kept, "-o", out / "report.html", "-q")
+        import dsocr
+
+        dsocr.report(kept, output=out / "report.html")
         invoke("compare", kept, "--base", "-o", out / "compare.html", "-q")
         invoke("evaluate", kept, "--limit", "1", "-q")
 
