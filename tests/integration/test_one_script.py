@@ -70,15 +70,16 @@ def test_commands_keep_to_a_script_and_state_one_that_is_decided(
     assert [read.text for read in served.read("both", [("1", line)])] == [reader.read(line, script=script).text]
 
 
-def test_the_pages_of_a_workbench_decide_for_all_its_lines(base: Path, small_dataset: Path, tmp_path: Path) -> None:
+def test_the_pages_of_a_workbench_decide_for_lines_that_leave_it_open(
+    base: Path, small_dataset: Path, tmp_path: Path
+) -> None:
     source = tmp_path / "images"
     source.mkdir()
     for number in range(8):
         shutil.copy(small_dataset.parent / "source" / "test-0.png", source / f"{number}.png")
-    messages: list[str] = []
     with open_store(tmp_path / "corrections.sqlite") as store, open_archive(store, source, tmp_path / "new") as archive:
         import_pages(store, archive, SourceReport(strict=False))
-        reader = load_reader(RunFolder.to_read_with(base), store, archive, on_message=messages.append)
-        assert reader.generation.script in {"latin", "cyrillic"}
-        assert reader.generation.script in messages[0]
+        reader = load_reader(RunFolder.to_read_with(base), store, archive)
+        assert reader.otherwise is not None
+        assert reader.otherwise.script in {"latin", "cyrillic"}
         assert load_reader(RunFolder.to_read_with(base), store, archive, "any").generation.script == "any"

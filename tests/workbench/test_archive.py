@@ -99,7 +99,7 @@ def test_lines_are_detected_on_pdf_pages(
     with open_archive(empty_store, source, tmp_path / "u", detect=find_three_lines) as archive:
         report = SourceReport(strict=True)
         assert import_pages(empty_store, archive, report, progress=lambda *count: counts.append(count)) == pages
-        assert counts == [(done, pages) for done in range(1, pages + 1)]
+        assert counts == [(done, pages) for done in range(pages - 1, pages + 1)], "an image of a line needs no search"
         page = empty_store.pages()[-1]
         assert (page.name, page.document, page.image.as_posix()) == ("scans_0002", "scans", "scans.pdf#2")
         lines = empty_store.lines(page.number)

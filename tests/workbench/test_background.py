@@ -2,19 +2,21 @@
 
 import os
 import subprocess
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from PIL import Image
 
 from dsocr.config import RunConfig, load_config
 from dsocr.data.dataset import SourceReport
-from dsocr.document import Outline
+from dsocr.document import Line, Outline
 from dsocr.inference.confidence import Prediction
 from dsocr.runs import RunFolder
 from dsocr.workbench.archive import Archive, import_pages, open_archive
@@ -22,10 +24,12 @@ from dsocr.workbench.background import (
     BackgroundReader,
     BackgroundTraining,
     Learner,
+    PageFinder,
     TrainingStatus,
     find_training_config,
 )
 from dsocr.workbench.page_export import export_dataset
+from dsocr.workbench.session import Session
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine
 from tests.conftest import PATIENCE
@@ -39,11 +43,15 @@ def read_all(store: CorrectionStore, archive: Archive, reader: type[FakeReader] 
     """A background reader that has finished."""
     reading = BackgroundReader(store, archive, reader)
     reading.start()
+    wait_for(lambda: not reading.is_running)
+    return reading
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
     until = time.monotonic() + PATIENCE
-    while reading.is_running:
+    while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
-    return reading
 
 
 def test_a_model_reads_what_has_no_text(store: CorrectionStore, archive: Archive) -> None:
@@ -75,6 +83,87 @@ def test_lines_without_an_image_are_skipped(store: CorrectionStore, archive: Arc
     assert [message.partition(":")[0] for message in reading.skipped] == ["scan-1", "again"]
     assert [line.text for line in store.lines() if line.machine] == ["не точно"]
     assert reading.done == reading.total == 3
+
+
+def finder_of(store: CorrectionStore, archive: Archive, session: Session, **options: Any) -> PageFinder:
+    def find(progress: Callable[[int, int], None]) -> None:
+        import_pages(store, archive, SourceReport(strict=False), progress=progress, **options)
+
+    session.finder = PageFinder(find, session.add_pages)
+    session.finder.start()
+    return session.finder
+
+
+def test_the_first_page_is_read_while_the_others_are_searched(empty_store: CorrectionStore, tmp_path: Path) -> None:
+    source = tmp_path / "scans"
+    source.mkdir()
+    for number in range(3):
+        Image.new("RGB", (700, 1000), (240, 235, 220)).save(source / f"{number}.png")
+    first_is_read = threading.Event()
+
+    def find_lines(content: bytes, where: str) -> list[Line]:
+        assert where == "0.png" or first_is_read.wait(PATIENCE)
+        return [Line("", where, Outline((60, top, 600, top + 60))) for top in (80, 190)]
+
+    with open_archive(empty_store, source, tmp_path / "u", detect=find_lines) as archive:
+        session = Session("scans", empty_store, archive, tmp_path)
+        session.reader = BackgroundReader(empty_store, archive, FakeReader)
+        finder = finder_of(empty_store, archive, session)
+        finder.wait(lambda: bool(session.pages))
+        assert (len(session.pages), finder.is_running) == (1, True)
+        wait_for(lambda: empty_store.counts()[State.READ] == 2)
+        first_is_read.set()
+        wait_for(lambda: empty_store.counts()[State.READ] == 6)
+        finder.wait(lambda: False)
+        assert (list(session.pages), finder.done, finder.total) == ([1, 2, 3], 3, 3)
+        wait_for(lambda: session.reader is not None and not session.reader.is_running)
+        assert session.reader.done == session.reader.total == 6
+        session.close()
+
+
+def test_a_search_that_fails_before_the_first_page_says_why(
+    empty_store: CorrectionStore, source: Path, tmp_path: Path
+) -> None:
+    with open_archive(empty_store, source, tmp_path / "u") as archive:
+        finder = finder_of(empty_store, archive, Session("box", empty_store, archive, tmp_path), writer="nobody")
+        with raises_code("pattern-matches-nothing"):
+            finder.wait(lambda: False)
+
+
+def test_a_search_is_stopped_after_its_page(empty_store: CorrectionStore, source: Path, tmp_path: Path) -> None:
+    with open_archive(empty_store, source, tmp_path / "u") as archive:
+        session = Session("box", empty_store, archive, tmp_path)
+
+        def find(progress: Callable[[int, int], None]) -> None:
+            for done in count():
+                progress(done, 0)
+
+        session.finder = PageFinder(find, session.add_pages)
+        session.finder.start()
+        session.close()
+        assert not session.finder.is_running
+        assert session.finder.error is None
+
+
+def test_lines_that_are_added_when_the_thread_is_about_to_end_are_read(
+    store: CorrectionStore, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines_of = store.lines
+
+    def add_after_the_last() -> list[StoredLine]:
+        lines = lines_of()
+        if len(store.pages()) == 2 and not any(line.state is State.UNREAD for line in lines):
+            line = StoredLine(0, 0, 0, Outline((20, 10, 650, 90)))
+            store.add_page(replace(store.pages()[1], name="new"), [line])
+            reading.start()
+        return lines
+
+    reading = BackgroundReader(store, archive, FakeReader)
+    monkeypatch.setattr(store, "lines", add_after_the_last)
+    reading.start()
+    wait_for(lambda: not reading.is_running)
+    assert len(store.pages()) == 3
+    assert store.counts()[State.UNREAD] == 0
 
 
 def _process(training: BackgroundTraining) -> "subprocess.Popen[bytes]":

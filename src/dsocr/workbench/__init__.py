@@ -3,7 +3,7 @@
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -76,6 +76,7 @@ def open_workbench(
         BackgroundReader,
         BackgroundTraining,
         Learner,
+        PageFinder,
         find_training_config,
         load_reader,
     )
@@ -112,27 +113,34 @@ def open_workbench(
         with progress_bar(None, "fetching", "pages") as done:
             unpacked = folder / "unpacked"
             archive = stack.enter_context(open_archive(store, pages, unpacked, FetchOptions.parse(fetch), done, detect))
-        with progress_bar(None, "finding lines", "pages") as done:
-            options = {"format": format, "writer": writer, "encoding": encoding}
-            new = import_pages(store, archive, report, **options, tables=tables, progress=done)
-        for message in group_messages((item.where, item.message) for item in report.skipped):
-            printer.complain(f"skipped: {message}")
-        listed = {} if only is None else find_lines(store, archive, read_sources(Path(only)), format=format)
         audit = None if only is None else Path(only).with_name(ALL)
         audited = len(audit.read_bytes().splitlines()) if audit is not None and audit.is_file() else 0
         shared = share or bool(host_name)
-        session = Session(pages.resolve().name, store, archive, folder, only=listed, audited=audited, is_shared=shared)
-        if not session.pages:
-            raise DataError("holds no page that can be shown", where=source, code="source-empty")
-        load = partial(load_reader, store=store, archive=archive, script=script, on_message=printer.message)
+        session = Session(pages.resolve().name, store, archive, folder, audited=audited, is_shared=shared)
+        load = partial(load_reader, store=store, archive=archive, script=script)
         if reads is not None:
             session.calibration = Calibration.load(reads.adapter)
             session.reader = BackgroundReader(store, archive, partial(load, reads))
             session.reader.start()
-        stack.callback(session.stop_reading)
+        stack.callback(session.close)
+
+        def find(progress: Callable[[int, int], None]) -> None:
+            options = {"format": format, "writer": writer, "encoding": encoding}
+            new = import_pages(store, archive, report, **options, tables=tables, progress=progress)
+            for message in group_messages((item.where, item.message) for item in report.skipped):
+                printer.complain(f"skipped: {message}")
+            kept = folder / "corrections.sqlite"
+            printer.message(f"{len(store.pages())} pages, {new} of them new; corrections: {kept}")
+
+        session.finder = PageFinder(find, session.add_pages)
+        session.finder.start()
+        session.finder.wait(lambda: only is None and bool(session.pages))
+        if not session.pages:
+            raise DataError("holds no page that can be shown", where=source, code="source-empty")
+        if only is not None:
+            session.only = find_lines(store, archive, read_sources(Path(only)), format=format)
         if training_config is not None:
             session.training = BackgroundTraining(store, archive, folder, training_config)
-            stack.callback(session.training.stop)
             session.learner = Learner(
                 store,
                 session.training,
@@ -141,8 +149,6 @@ def open_workbench(
                 first=None if reads is None else partial(load, reads),
             )
             session.learner.start()
-            stack.callback(session.learner.stop)
-        printer.message(f"{len(session.pages)} pages, {new} of them new; corrections: {folder / 'corrections.sqlite'}")
         token = None
         if shared:
             token = os.environ.get(TOKEN, "").strip() or store.setting("token") or secrets.token_urlsafe(16)

@@ -171,9 +171,11 @@ def import_pages(
 ) -> int:
     """Add the pages that the store does not have yet, with the texts of the source; returns the number added.
 
-    Lines are detected on images and PDF pages without any; `progress` counts those. `writer` is a column or a pattern
-    and `encoding` that of other texts than UTF-8, as in `prepare`. `tables` finds them where the source has none.
-    What cannot be shown goes to `notes`.
+    Lines are detected on images and PDF pages without any. `progress` is called after each page of several lines, with
+    a total of 0 for those that the source describes; it ends the import by raising. Images of lines decide a script
+    together, so that nobody starts to read some of them. `writer` is a column or a pattern and `encoding` that of
+    other texts than UTF-8, as in `prepare`. `tables` finds them where the source has none. What cannot be shown goes to
+    `notes`.
     """
     patterns = NamePatterns({"writer": writer, "page": None, "document": None})
     added = 0
@@ -187,23 +189,24 @@ def import_pages(
                 laid_out = _assign_text_to_lines(named, archive, name, size, notes)
                 described = markup if laid_out is named else None
                 added += _add_page(store, archive, laid_out, name, size, described, tables=tables)
+                if len(laid_out.lines) > 1:
+                    progress(added, 0)
     known = {page.image.as_posix() for page in store.pages()}
-    missing = [name for name in _image_names(archive, notes) if name not in known]
-    for done, name in enumerate(missing, start=1):
-        if (size := _image_size(archive, name, notes)) is not None:
+    bare = {name: _bare_page(archive, name) for name in _image_names(archive, notes) if name not in known}
+    missing = {name: patterns.apply(page, notes) for name, page in bare.items()}
+    patterns.require_matches()
+    for done, (name, page) in enumerate(missing.items(), start=1):
+        size = _image_size(archive, name, notes)
+        is_line = size is not None and not _split_name(name)[1] and guess_shows(size) == "line"
+        if size is not None:
             try:
-                file, number = _split_name(name)
-                is_line = not number and guess_shows(size) == "line"
                 lines = [Line("", name)] if is_line else archive.detect(archive.read(name), name)
             except DataError as error:  # such as a blank page
                 notes.skip(Skipped(SkipReason.NO_TRANSCRIPTION, name, error.message))
-            else:  # named as `transcribe` names it
-                stem = Path(file).with_suffix("").as_posix()
-                page = f"{stem}_{number:04d}" if number else stem
-                image = Page(archive.root / file, page, name, tuple(lines), document=stem if number else None)
-                added += _add_page(store, archive, patterns.apply(image, notes), name, size, None, tables=tables)
-        progress(done, len(missing))
-    patterns.require_matches()
+            else:
+                added += _add_page(store, archive, replace(page, lines=tuple(lines)), name, size, None, tables=tables)
+            if not is_line:
+                progress(done, len(missing))
     return added
 
 
@@ -307,6 +310,14 @@ def _image_names(archive: Archive, notes: SourceReport) -> Iterator[str]:
             yield from [f"{file}#{number}" for number in range(1, count_pages(path) + 1)]
         except DataError as error:
             notes.skip(Skipped(SkipReason.BAD_SOURCE, file, error.message))
+
+
+def _bare_page(archive: Archive, name: str) -> Page:
+    """A page without lines, named as `transcribe` names it."""
+    file, number = _split_name(name)
+    stem = Path(file).with_suffix("").as_posix()
+    page = f"{stem}_{number:04d}" if number else stem
+    return Page(archive.root / file, page, name, (), document=stem if number else None)
 
 
 def _image_size(archive: Archive, name: str, notes: SourceReport) -> tuple[int, int] | None:

@@ -1,15 +1,19 @@
 """Background work of a workbench: a model reads unread lines in a thread, runs train in another process."""
 
 import logging
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +32,6 @@ from dsocr.inference.pages import ImageReader
 from dsocr.io.work import write_file
 from dsocr.models.base_folder import SINGLE
 from dsocr.models.generation import spread
-from dsocr.models.scripts import describe_script
 from dsocr.runs import RunFolder, read_history
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.page_export import export_dataset
@@ -44,6 +47,71 @@ _CHECKPOINT_TIMEOUT = 60
 _NICENESS = 10
 _LOG_FILE = "training.log"
 _NUMBERED = re.compile(r"(?:run|dataset)-(\d+)(?:\.yaml)?")
+
+
+@dataclass(eq=False)
+class PageFinder:
+    """A thread that adds pages to the store while those that are there are worked on.
+
+    `find` calls its argument after each page, as `import_pages` does. `on_page` is called after the first page, every
+    two seconds, and at the end. `error` says why it ended early.
+    """
+
+    find: Callable[[Callable[[int, int], None]], None]
+    on_page: Callable[[], None]
+    done: int = 0
+    total: int = 0
+    error: Exception | None = None
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _changed: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start in the present context: its encoding and layer hold in the thread."""
+        run = partial(copy_context().run, self._run)
+        self._thread = threading.Thread(target=run, name="dsocr-finding", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """True while pages are being added."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Wait until that is true after a page, or there is none left. Raises the error that ended it before."""
+        while self.is_running and not until():
+            self._changed.wait(_POLL_SECONDS)
+            self._changed.clear()
+        if self.error is not None and not until():
+            raise self.error
+
+    def stop(self) -> None:
+        """Stop after the current page."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(60)
+
+    def _run(self) -> None:
+        shown = -math.inf
+
+        def report(done: int, total: int) -> None:
+            nonlocal shown
+            self.done, self.total = done, total
+            if time.monotonic() >= shown + _POLL_SECONDS:
+                self.on_page()
+                self._changed.set()
+                shown = time.monotonic()
+            if self._stopping.is_set():
+                raise InterruptedError
+
+        try:
+            self.find(report)
+        except InterruptedError:
+            pass
+        except Exception as error:  # noqa: BLE001 - such as out of memory
+            self.error = error
+        self.on_page()
+        self._changed.set()
 
 
 @dataclass(eq=False)
@@ -63,21 +131,30 @@ class BackgroundReader:
     error: str | None = None
     _stopping: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
+    _starting: threading.Lock = field(default_factory=threading.Lock)
+    _has_new: bool = False
     _reader: ImageReader | None = None
     _loading: threading.Lock = field(default_factory=threading.Lock)
 
+    def __post_init__(self) -> None:
+        read = (line for line in self.store.lines() if self.again and line.is_reading and line.state is State.READ)
+        self._former = {line.number for line in read}
+
     def start(self) -> None:
-        """Start reading unread lines; a running thread finds new ones by itself."""
-        self.total = self.done + sum(map(self._is_wanted, self.store.lines()))
-        if self.total > self.done and not self.is_running:
-            self._thread = threading.Thread(target=self._run, name="dsocr-reading", daemon=True)
-            self._thread.start()
+        """Start reading unread lines, those too that were added since."""
+        self.total = self.done + self.store.counts()[State.UNREAD] + len(self._former)
+        if self.total > self.done:
+            with self._starting:
+                self._has_new = True
+                if not self.is_running:
+                    self._thread = threading.Thread(target=self._run, name="dsocr-reading", daemon=True)
+                    self._thread.start()
 
     def stop(self) -> None:
         """Stop after the current page."""
         self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(60)
+        if (thread := self._thread) is not None:
+            thread.join(60)
 
     @property
     def is_running(self) -> bool:
@@ -92,21 +169,28 @@ class BackgroundReader:
             return self._reader
 
     def _is_wanted(self, line: StoredLine) -> bool:
-        return line.state is State.UNREAD or (self.again and line.is_reading)
+        return line.state is State.UNREAD or (line.number in self._former and line.is_reading)
+
+    def _take_new(self) -> bool:
+        """Whether lines were added since the last call; if not, the thread ends and `start` makes another."""
+        with self._starting:
+            has_new, self._has_new = self._has_new, False
+            if not has_new:
+                self._thread = None
+            return has_new
 
     def _run(self) -> None:
         try:
             reader = self.reader()
-            pages = {page.number: page for page in self.store.pages()}
             tried: set[StoredLine] = set()
-            while unread := [line for line in self.store.lines() if self._is_wanted(line) and line not in tried]:
-                tried.update(unread)
-                for number, lines in groupby(unread, key=lambda line: line.page):
-                    if self._stopping.is_set():
-                        return
-                    self._read_page(reader, pages[number], list(lines))
-                if self.again:  # lines that were read are still wanted
-                    return
+            while self._take_new():
+                while unread := [line for line in self.store.lines() if self._is_wanted(line) and line not in tried]:
+                    pages = {page.number: page for page in self.store.pages()}
+                    tried.update(unread)
+                    for number, lines in groupby(unread, key=lambda line: line.page):
+                        if self._stopping.is_set():
+                            return
+                        self._read_page(reader, pages[number], list(lines))
         except Exception as error:  # noqa: BLE001 - such as out of memory
             self.error = _described(error)
 
@@ -117,11 +201,12 @@ class BackgroundReader:
         except DataError as error:
             cut = [CropFailure(SkipReason.BAD_IMAGE, error.message)] * len(lines)
         self.skipped += [f"{page.name}: {part.message}" for part in cut if isinstance(part, CropFailure)]
-        by_id = {str(line.number): line for line in lines}
+        by_id = {f"{page.number}#{line.number}": line for line in lines}  # of one page, which decides its script
         images = [(id_, part) for id_, part in zip(by_id, cut, strict=True) if isinstance(part, Image.Image)]
         for prediction in reader.read(images):
             line = by_id[prediction.id]
             self.store.add_reading(line, prediction.text, prediction.characters, prediction.confidence)
+        self._former.difference_update(line.number for line in lines)
         self.done += len(lines)
 
 
@@ -134,16 +219,11 @@ def load_reader(
     store: CorrectionStore,
     archive: Archive,
     script: str | None = None,
-    on_message: Callable[[str], None] = lambda message: None,
 ) -> "LocalReader":
-    """Load a run to read the lines of an archive in their script; where none is set, lines of some pages decide."""
+    """Load a run to read lines with ids as `PAGE#LINE`, each page in its script where none is set."""
     from dsocr.inference.reader import LocalReader
 
-    undecided = LocalReader.of_run(run, script=script)
-    reader = undecided.decide_script(_sample_lines(store, archive))
-    if reader is not undecided:
-        on_message(describe_script(reader.generation.script))
-    return reader
+    return LocalReader.of_run(run, script=script).for_pages(_sample_lines(store, archive))
 
 
 def _sample_lines(store: CorrectionStore, archive: Archive) -> Iterator[Image.Image]:

@@ -21,10 +21,10 @@ from dsocr.inference.pages import ImageReader, JudgingReader
 from dsocr.inference.review import worth_checking
 from dsocr.text import comparable, percentage
 from dsocr.workbench.archive import Archive, ListedText, Pictures, find_lines
-from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
+from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner, PageFinder
 from dsocr.workbench.page_export import ExportReport, export, export_dataset, export_log
 from dsocr.workbench.store import CorrectionStore
-from dsocr.workbench.stored_lines import State, StoredLine
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage
 from dsocr.workbench.words import WordList, counterpart, read_words, variants
 
 DATASET = "dataset"
@@ -133,6 +133,7 @@ class Session:
     audited: int = 0
     is_shared: bool = False
     calibration: Calibration | None = None
+    finder: PageFinder | None = None
     reader: BackgroundReader | None = None
     training: BackgroundTraining | None = None
     learner: Learner | None = None
@@ -142,11 +143,18 @@ class Session:
     _statistics_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.pages = {page.number: page for page in self.store.pages()}
+        self.pages = dict[int, StoredPage]()
         self.pictures = Pictures(self.archive, self.pages, self.work / "thumbnails")
         self.id = self.store.setting("id") or secrets.token_hex(8)  # tells sources of the same name apart
         self.store.set_setting("id", self.id)
         self._count_errors = lru_cache(_KEPT_ERRORS)(character_errors)
+        self.add_pages()
+
+    def add_pages(self) -> None:
+        """Take in the pages that were added to the store, and let their lines be read."""
+        self.pages |= {page.number: page for page in self.store.pages()}
+        if self.reader is not None:
+            self.reader.start()
 
     def find(self, place: str) -> StoredLine | None:
         """The line at a place of the source, such as `0008.xml:43`, which links of findings name; None if unknown."""
@@ -166,6 +174,16 @@ class Session:
         """Stop reading after the current page."""
         if self.reader is not None:
             self.reader.stop()
+
+    def close(self) -> None:
+        """Stop what is done in the background; a run that is being trained writes a checkpoint first."""
+        if self.finder is not None:
+            self.finder.stop()
+        if self.learner is not None:
+            self.learner.stop()
+        if self.training is not None:
+            self.training.stop()
+        self.stop_reading()
 
     def export(self, kind: str, folder: str, *, accepted_only: bool) -> ExportReport:
         """Write the corrections in a format, or as `DATASET` or `LOG`; may take minutes. Raises DataError or RunError.

@@ -102,8 +102,7 @@ class Window:
             pages = ui.button(icon="menu_book").props(f'flat dense aria-label="{self._t("view_pages")}"')
             pages.on("click", lambda: self._overview.run_method("toggle"))
             ui.label(self._session.name).classes("text-lg font-semibold").props('role="heading" aria-level="1"')
-            names = {number: f"{self._t('page')} {page.name}" for number, page in self._session.pages.items()}
-            self._pages = ui.select(names, on_change=lambda event: self._show_page(event.value))
+            self._pages = ui.select(self._page_names(), on_change=lambda event: self._show_page(event.value))
             self._pages.classes("w-64 max-w-full").props(f'dense outlined aria-label="{self._t("page")}"')
             orders = {order: self._t(f"order_{order}") for order in get_args(Order)}
             toggle = ui.toggle(orders, value=self._order, on_change=self._order_selected)
@@ -141,6 +140,9 @@ class Window:
             self._learn_now.on_click(lambda: self._learning_switch.set_value(True))
             self._learn_now.props("outline dense no-caps").set_visibility(False)
             self._activity = ui.label().classes("text-amber-700 dark:text-amber-400").props('role="status"')
+
+    def _page_names(self) -> dict[int, str]:
+        return {number: f"{self._t('page')} {page.name}" for number, page in self._session.pages.items()}
 
     def _build_editor(self) -> None:
         with ui.card().classes("w-full p-3 gap-2 flex-none"):
@@ -277,6 +279,12 @@ class Window:
         if (count := self._session.wrong_texts()) is not None:
             low, high = count.interval
             yield self._t("wrong_texts", **asdict(count), low=low, high=high)
+        if (finder := self._session.finder) is not None:
+            if finder.error is not None:
+                yield self._t("finding_failed", error=finder.error)
+            elif finder.is_running:
+                name = "finding_pages" if finder.total else "finding"
+                yield self._t(name, done=finder.done, total=finder.total)
         if (reader := self._session.reader) is not None:
             if reader.error:
                 yield self._t("reading_failed", error=reader.error)
@@ -319,7 +327,12 @@ class Window:
     async def _poll(self) -> None:
         """Show changes by other people and the model; drafts stay."""
         await self._show_status()
-        if self._store.stamp() == self._stamp or self._line is None:
+        if self._store.stamp() == self._stamp:
+            return
+        if len(self._pages.options) < len(self._session.pages):
+            self._pages.set_options(self._page_names())
+        if self._line is None:  # the first page had no lines
+            self._line = self._store.first()
             return
         now = self._store.line(self._line.number)
         if now is None:
