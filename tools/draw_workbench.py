@@ -29,7 +29,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 from draw_registers import Look, draw_register
 from dsocr.formats.page import page_document
 from dsocr.formats.xml import serialize
-from dsocr.workbench.dialogs import Language, interface_text
+from dsocr.language import Language, localized
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
 
@@ -162,7 +162,7 @@ def draw(browser: Browser, address: str, out: Path, name: str, width: int, schem
         page = context.new_page()
 
         def text(name: str) -> str:
-            return interface_text(language, name)
+            return localized(language, name)
 
         page.goto(f"{address}{language}")
         page.get_by_label(text("text"), exact=True).wait_for()

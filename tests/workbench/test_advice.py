@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from dsocr.evaluation.metrics import ErrorRate
+from dsocr.language import localized
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.background import BackgroundReader, Learner, Lesson
-from dsocr.workbench.dialogs import interface_text
 from dsocr.workbench.session import Outlook, Session, Statistics
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
@@ -57,19 +57,19 @@ CASES = {
     "it is on": case(50, 50, "hand_read", ON, wrong=8, lines=50),
     "it learns": case(50, 50, "hand_read", Watching(is_learning=True), wrong=8, lines=50),
     "nothing to train with": case(50, 50, "hand_read", None, wrong=8, lines=50),
-    "unlike anything known": case(0, 0, "unfamiliar", WAITING, 0.61, mean="61 %", left=60),
-    "enough of it": case(70, 70, "unfamiliar", WAITING, 0.61, can_learn=True, mean="61 %", left=0),
+    "unlike anything known": case(0, 0, "unfamiliar", WAITING, 0.61, mean=0.61, left=60),
+    "enough of it": case(70, 70, "unfamiliar", WAITING, 0.61, can_learn=True, mean=0.61, left=0),
     "what learning changed": case(
-        60, 60, "learnt", Watching(is_on=True, lesson=BETTER), 0.61, before="10.0 %", after="6.0 %", learnt=50, lines=40
+        60, 60, "learnt", Watching(is_on=True, lesson=BETTER), 0.61, before=0.1, after=0.06, learnt=50, lines=40
     ),
     "on pages that it learnt from": case(
-        60, 60, "learnt_here", Watching(is_on=True, lesson=HERE), before="10.0 %", after="6.0 %", learnt=43, lines=7
+        60, 60, "learnt_here", Watching(is_on=True, lesson=HERE), before=0.1, after=0.06, learnt=43, lines=7
     ),
     "what learning did not change": case(
-        60, 60, "learnt_worse", OFF_WORSE, can_learn=True, before="6.0 %", after="10.0 %", learnt=50, lines=40
+        60, 60, "learnt_worse", OFF_WORSE, can_learn=True, before=0.06, after=0.1, learnt=50, lines=40
     ),
     "what may be chance": case(
-        60, 60, "learnt_unsure", OFF_UNSURE, can_learn=True, before="10.0 %", after="9.5 %", learnt=50, lines=40
+        60, 60, "learnt_unsure", OFF_UNSURE, can_learn=True, before=0.1, after=0.095, learnt=50, lines=40
     ),
 }
 
@@ -97,7 +97,7 @@ def test_the_sentence_of_the_first_hour(
     assert advice is not None
     assert (advice.name, advice.values, advice.can_learn) == expected
     for language in ("en", "ru"):
-        assert interface_text(language, advice.name, **advice.values)
+        assert localized(language, advice.name, **advice.values)
 
 
 def test_without_a_model_that_reads_there_is_no_sentence(

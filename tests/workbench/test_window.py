@@ -1,27 +1,18 @@
 """What the window shows, the letters to type, and what is expected of further checking."""
 
 import logging
-import re
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from lxml import html
 
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.text import TextPolicy
-from dsocr.workbench.dialogs import TEXTS, Language
 from dsocr.workbench.line_field import GAPS, MARKS, load_keyboard
 from dsocr.workbench.page_view import highlighted_html
 from dsocr.workbench.serving import _is_relevant
 from dsocr.workbench.session import Outlook, estimate_outlook
 from tests.raising import raises_code
-
-
-def test_every_text_fills_in_the_same_values_in_both_languages() -> None:
-    for name, texts in TEXTS.items():
-        english, russian = (set(re.findall(r"{(\w+)}", texts[language])) for language in get_args(Language))
-        assert english == russian, name
 
 
 @pytest.mark.parametrize(

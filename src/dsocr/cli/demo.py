@@ -1,6 +1,5 @@
 """The demo: from scanned pages to scores and transcriptions, with what ships with the package."""
 
-import locale
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from dsocr.console import current_reporter
 from dsocr.errors import typed
 from dsocr.io.files import shipped_path
 from dsocr.io.work import all_files, require_free_output
+from dsocr.language import system_language
 from dsocr.options import Output
 
 _PARTS = {"data", "copiste", "russian", "pages", "corrections"}
@@ -24,8 +24,7 @@ def demo(*, output: Output = "runs/demo") -> None:
     folder, say = Path(output), current_reporter().message
     parts = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
     require_free_output(folder, "demo", all_files if parts <= _PARTS else lambda _: None, overwrite=True)
-    language = os.environ.get("LC_ALL") or os.environ.get("LANG") or locale.getlocale()[0] or ""
-    is_russian = language.lower().startswith("ru")
+    is_russian = system_language() == "ru"
     if is_russian:
         _learn(shipped_path("examples/russian"), folder / "russian")
     pages, data = shipped_path("examples/copiste"), folder / "data"

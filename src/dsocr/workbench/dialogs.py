@@ -1,13 +1,9 @@
-"""The texts of a workbench's interface, in English and in Russian, and its dialogs."""
+"""The dialogs of a workbench."""
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from pathlib import Path
-from typing import Literal
 
-import yaml
 from nicegui import run, ui
 
 from dsocr.errors import DsocrError
@@ -16,45 +12,35 @@ from dsocr.workbench.session import DATASET, LOG, Session
 from dsocr.workbench.stored_lines import StoredLine
 from dsocr.workbench.words import Hit, Query, search
 
-Language = Literal["en", "ru"]
-_FILE = Path(__file__).with_name("interface_texts.yaml")
-TEXTS: Mapping[str, Mapping[Language, str]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
-"""Every text of the interface by name."""
-
 _SHOWN = 200
 _KEY = "px-1.5 rounded border border-slate-400 text-sm whitespace-nowrap bg-slate-100 dark:bg-slate-700"
 
 KEYS = (
     ("Enter", "key_enter"),
-    ("Alt+↓  Alt+↑", "key_move"),
+    ("Alt+↓ Alt+↑", "key_move"),
     ("Alt+U", "key_unreadable"),
     ("Alt+S", "key_split"),
     ("Alt+J", "key_join"),
     ("Alt+Z", "key_undo"),
     ("Alt+A", "key_alternatives"),
-    ("Alt+Q  G  X  I", "key_marks"),
+    ("Alt+Q Alt+G Alt+X Alt+I", "key_marks"),
     ("Alt+N", "key_note"),
     ("Alt+R", "key_search"),
-    ("Alt++  Alt+-  Alt+0", "key_view"),
-    ("Alt+F  L  T  C", "key_fit"),
+    ("Alt++ Alt+- Alt+0", "key_view"),
+    ("Alt+F Alt+L Alt+T Alt+C", "key_fit"),
     ("Alt+V", "key_read"),
     ("Alt+E", "key_shape"),
-    ("B  N  K  M  G  Del  [  ]  Enter", "key_shapes"),
+    ("B N K M G Del [ ] Enter", "key_shapes"),
     ("1 … 9", "key_kinds"),
-    ("Tab  ←↑→↓  Ins  Del", "key_points"),
+    ("Tab ←↑→↓ Ins Del", "key_points"),
     ("Alt+B", "key_grid"),
-    ("R  G  Ins  Del  M  K", "key_grids"),
-    ("F1  Alt+H  ?", "key_help"),
+    ("R G Ins Del M K", "key_grids"),
+    ("F1 Alt+H ?", "key_help"),
 )
 """Every key of the window and its action."""
 
 Translate = Callable[..., str]
 """The text of a name in the window's language, with values filled in."""
-
-
-def interface_text(language: Language, name: str, /, **values: object) -> str:
-    """The text of that name in a language, with values filled in."""
-    return re.sub(r"\b1 (most doubtful )?lines\b", r"1 \1line", TEXTS[name][language].format(**values))
 
 
 def notify_error(error: DsocrError) -> None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dsocr.config import problems_in, read_yaml
 from dsocr.errors import ConfigError
-from dsocr.workbench.dialogs import Language
+from dsocr.language import Language
 from dsocr.workbench.stored_lines import StoredLine
 
 FILE = "keyboards.yaml"

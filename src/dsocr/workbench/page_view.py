@@ -12,9 +12,10 @@ from typing import Any
 from nicegui import events, ui
 
 from dsocr.formats.page import REGION_TYPES
+from dsocr.language import catalogue
 from dsocr.registers.edits import nodes_of
 from dsocr.text import percentage
-from dsocr.workbench.dialogs import TEXTS, Translate
+from dsocr.workbench.dialogs import Translate
 from dsocr.workbench.page_changes import version_by_hand
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, tables_of, version_of
 
@@ -59,7 +60,7 @@ class PageView(ui.element, component="page_view.js", esm={"dsocr-workbench": "sc
     ) -> None:
         super().__init__()
         ui.add_css(Path(__file__).with_name("page_view.css"))
-        names = [name for name in TEXTS if name.startswith("view_")]
+        names = [name for name in catalogue() if name.startswith("view_")]
         labels: dict[str, Any] = {name.removeprefix("view_"): translate(name) for name in names}
         labels["kinds"] = {kind: translate(f"region_{kind}") for kind in _KINDS}
         self._props.update({"labels": labels, "kinds": _KINDS, "answered": 0})

@@ -18,8 +18,8 @@ from starlette.websockets import WebSocketClose
 
 from dsocr.errors import DsocrError
 from dsocr.io.processes import SIGNALS, handling
+from dsocr.language import Language
 from dsocr.server.access import AccessMiddleware
-from dsocr.workbench.dialogs import Language
 from dsocr.workbench.session import Session
 from dsocr.workbench.window import Window
 

@@ -1,5 +1,6 @@
 """The state of a workbench, without its windows: reader, training, statistics, advice, who is at which line."""
 
+import math
 import secrets
 import threading
 import time
@@ -19,7 +20,7 @@ from dsocr.images import CropFailure
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.pages import ImageReader, JudgingReader
 from dsocr.inference.review import worth_checking
-from dsocr.text import comparable, percentage
+from dsocr.text import comparable
 from dsocr.workbench.archive import Archive, ListedText, Pictures, find_lines
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner, PageFinder
 from dsocr.workbench.page_export import ExportReport, export, export_dataset, export_log
@@ -237,14 +238,14 @@ class Session:
         is_waiting = learner is not None and accepted >= learner.wanted()
         can_learn = learner is not None and is_waiting and not (learner.is_on or learner.is_learning)
         if lesson is not None:
-            before = "-" if lesson.before is None else percentage(lesson.before.rate, 1)
-            values = {"before": before, "after": percentage(lesson.after.rate, 1)}
+            before = math.nan if lesson.before is None else lesson.before.rate
+            values = {"before": before, "after": lesson.after.rate}
             learnt = "learnt_here" if lesson.same_pages else "learnt"
             name = learnt if lesson.is_better else "learnt_worse" if lesson.is_worse else "learnt_unsure"
             return Advice(name, {**values, "learnt": lesson.learnt, "lines": lesson.lines}, can_learn)
         if statistics.unfamiliar is not None:
             left = max(0, _TO_TRANSCRIBE - accepted)
-            return Advice("unfamiliar", {"mean": percentage(statistics.unfamiliar, 0), "left": left}, can_learn)
+            return Advice("unfamiliar", {"mean": statistics.unfamiliar, "left": left}, can_learn)
         if statistics.judged < _MIN_JUDGED:
             return Advice("first_lines", {"left": _MIN_JUDGED - statistics.judged})
         measured = {"wrong": round(100 * statistics.errors.rate), "lines": statistics.judged}

@@ -9,12 +9,10 @@ from typing import Any, get_args
 from nicegui import background_tasks, events, run, ui
 
 from dsocr.errors import DataError, DsocrError
-from dsocr.text import percentage
+from dsocr.language import Language, localized
 from dsocr.workbench.archive import detect_outlines
 from dsocr.workbench.dialogs import (
-    Language,
     disabled,
-    interface_text,
     notify_error,
     open_export_dialog,
     open_help_dialog,
@@ -67,7 +65,7 @@ class Window:
         return self._store.names().get(self._visitor, "")
 
     def _t(self, name: str, /, **values: object) -> str:
-        return interface_text(self._language, name, **values)
+        return localized(self._language, name, **values)
 
     # Layout
 
@@ -236,8 +234,7 @@ class Window:
         if statistics is None:  # the workbench is shutting down
             return
         self._show_counts()
-        cer = percentage(statistics.errors.rate, 1)
-        judged = statistics.judged
+        cer, judged = statistics.errors.rate, statistics.judged
         self._cer.set_text(self._t("cer", cer=cer, lines=judged) if judged else self._t("no_cer"))
         self._outlook.set_text(" · ".join(self._outlook_texts(statistics.outlook)))
         if (advice := self._session.advice()) is not None:
@@ -266,14 +263,14 @@ class Window:
         """The estimated CER of all texts, and the work until it is below the next target."""
         if outlook.cer is None:
             return
-        yield self._t("outlook", cer=percentage(outlook.cer, 1))
+        yield self._t("outlook", cer=outlook.cer)
         target = next((target for target in _TARGETS if target < outlook.cer), None)
         pace = seconds_a_line(self._store.review_times(f"{self._visitor}/"))
         if target is not None and pace is not None:
             lines = outlook.lines_until(target)
             minutes = max(1, round(lines * pace / 60))
             time = self._t("hours", hours=round(minutes / 60)) if minutes > 90 else self._t("minutes", minutes=minutes)
-            yield self._t("effort", lines=lines, time=time, target=percentage(target, 1))
+            yield self._t("effort", lines=lines, time=time, target=target)
 
     def _background_status(self) -> Iterator[str]:
         if (count := self._session.wrong_texts()) is not None:
@@ -304,13 +301,13 @@ class Window:
         if status.error:
             yield self._t("training_failed", error=status.error)
             return
-        share = f" ({percentage(status.share, 0)})" if status.share is not None else ""
         is_running = status.is_running
-        yield self._t("training", steps=status.steps) + share if is_running else self._t("trained", run=training.run)
+        name = "trained" if not is_running else "training" if status.share is None else "training_share"
+        yield self._t(name, run=training.run, steps=status.steps, share=status.share)
         # The lesson has another CER of the same lines, which are read with the language model then.
         has_lesson = learner is not None and learner.lesson is not None and not is_running
         if status.cer is not None and not has_lesson:
-            yield self._t("validation_cer", cer=percentage(status.cer, 1))
+            yield self._t("validation_cer", cer=status.cer)
 
     def _plan(self) -> str:
         return self._t("plan", lines=self._store.counts()[State.ACCEPTED])
