@@ -98,6 +98,15 @@ def test_a_damaged_graph(small: Path) -> None:
         Graph(small)
 
 
+def test_nothing_about_a_reading_is_reported_to_anybody(tmp_path: Path) -> None:
+    program = "from pathlib import Path; import sys; from dsocr.models.graph import Graph; Graph(Path(sys.argv[1]))"
+    silenced = {"CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS", "TF_BUILD", "GITHUB_ACTIONS", "XDG_CACHE_HOME"}
+    environment = {name: value for name, value in os.environ.items() if name not in silenced}
+    command = [sys.executable, "-c", program, str(RunFolder.to_read_with(Path("small")).adapter)]
+    subprocess.run(command, env={**environment, "HOME": str(tmp_path)}, check=True)
+    assert list(tmp_path.rglob("*")) == [], "ONNX Runtime keeps an identifier of the machine and what it is to send"
+
+
 def test_where_torch_is_faster_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = SHIPPED_BASES / "small"
     with monkeypatch.context() as patch:

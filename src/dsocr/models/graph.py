@@ -36,8 +36,10 @@ class Graph:
 
     def __init__(self, folder: Path, *, threads: int = 1) -> None:
         """Open the graph in a folder. Raises ModelError if it is damaged, or made from other weights."""
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else it reports to its makers, from 1.29 on Linux too
         import onnxruntime
 
+        onnxruntime.disable_telemetry_events()  # Windows has no variable for it
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = threads, 3
         options.enable_cpu_mem_arena = False  # kept for every width that was ever seen
