@@ -50,17 +50,15 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Served]:
-    """A workbench on two small pages; its output must not contain a traceback."""
-    source = make_pages(folder / "box")
+def running(folder: Path, *arguments: str, **environment: str) -> Iterator[str]:
+    """The address of a workbench in another process; its output must not contain a traceback."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "dsocr", "workbench", str(source), "--port", str(port), "--no-show", "--quiet"]
-    command += ["--run", "none"]
+    command = [sys.executable, "-m", "dsocr", "workbench", *arguments, "--port", str(port), "--no-show", "--quiet"]
     with (folder / "output.txt").open("w", encoding="utf-8") as output:
         # otherwise NiceGUI believes that it is being tested
-        environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-        server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        kept = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+        server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=kept | environment)
         try:
             until = time.monotonic() + 120
             while time.monotonic() < until:
@@ -70,17 +68,24 @@ def serving(folder: Path) -> Iterator[Served]:
                 except OSError:
                     assert server.poll() is None, (folder / "output.txt").read_text(encoding="utf-8")
                     time.sleep(0.1)
-            served = Served(f"http://127.0.0.1:{port}/", folder / "box.workbench", folder / "initial.sqlite")
-            with (
-                closing(sqlite3.connect(served.corrections)) as now,
-                closing(sqlite3.connect(served.initial)) as kept,
-            ):
-                now.backup(kept)
-            yield served
+            yield f"http://127.0.0.1:{port}/"
         finally:
             server.terminate()
             server.wait(30)
     assert "Traceback" not in (folder / "output.txt").read_text(encoding="utf-8")
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Served]:
+    """A workbench on two small pages."""
+    with running(folder, str(make_pages(folder / "box")), "--run", "none") as address:
+        served = Served(address, folder / "box.workbench", folder / "initial.sqlite")
+        with (
+            closing(sqlite3.connect(served.corrections)) as now,
+            closing(sqlite3.connect(served.initial)) as kept,
+        ):
+            now.backup(kept)
+        yield served
     if os.name == "posix":  # elsewhere a process is ended without a signal
         assert [path.name for path in served.work.glob("corrections.sqlite*")] == ["corrections.sqlite"]
 

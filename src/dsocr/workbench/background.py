@@ -11,9 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,9 +65,8 @@ class PageFinder:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start in the present context: its encoding and layer hold in the thread."""
-        run = partial(copy_context().run, self._run)
-        self._thread = threading.Thread(target=run, name="dsocr-finding", daemon=True)
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="dsocr-finding", daemon=True)
         self._thread.start()
 
     @property

@@ -1,15 +1,22 @@
 """The dialogs of a workbench."""
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from html import escape
+from pathlib import Path
 
 from nicegui import run, ui
 
+from dsocr.data.convert import CONVERSION_FILE
 from dsocr.errors import DsocrError
-from dsocr.workbench.page_export import EXPORT_FORMATS
+from dsocr.formats.documents import DOCUMENTS
+from dsocr.io.files import safe_stem
+from dsocr.io.work import explain_disk_errors
+from dsocr.workbench.page_export import EXPORT_FORMATS, WITH_CONFIDENCES
 from dsocr.workbench.session import DATASET, LOG, Session
-from dsocr.workbench.stored_lines import StoredLine
+from dsocr.workbench.stored_lines import State, StoredLine
 from dsocr.workbench.words import Hit, Query, search
 
 _SHOWN = 200
@@ -43,6 +50,15 @@ Translate = Callable[..., str]
 """The text of a name in the window's language, with values filled in."""
 
 
+def set_colours() -> None:
+    """Give a page colours that are legible on light and on dark backgrounds."""
+    ui.colors(primary="#1d4ed8", dark="#1e293b")  # white text on them is legible, unlike on the default primary
+    ui.add_css(".body--light .nicegui-link { color: #1d4ed8; }")
+    # but as text on a dark background it is not
+    ui.add_css(".body--dark :is(.text-primary, .q-field, .nicegui-link) { --q-primary: #93c5fd; color: #93c5fd; }")
+    ui.query("body").classes("bg-slate-100 dark:bg-slate-900")
+
+
 def notify_error(error: DsocrError) -> None:
     """Show an error with its remedy."""
     ui.notify(f"{error}. {error.hint or ''}", type="negative", multi_line=True)
@@ -59,7 +75,7 @@ def disabled(button: ui.button) -> Iterator[None]:
 
 
 @contextmanager
-def _opened_dialog(name: str, width: str, *, has_title: bool = True) -> Iterator[ui.dialog]:
+def opened_dialog(name: str, width: str, *, has_title: bool = True) -> Iterator[ui.dialog]:
     """A dialog to fill inside the block, opened at its end."""
     with ui.dialog().props(f'aria-label="{name}"') as dialog, ui.card().classes(f"{width} max-w-full"):
         if has_title:
@@ -78,20 +94,36 @@ def _add_buttons(dialog: ui.dialog, action: str, cancel: str) -> ui.button:
 
 def open_export_dialog(session: Session, translate: Translate) -> None:
     """Ask for a format and a folder, and write all pages."""
-    with _opened_dialog(translate("export"), "w-[32rem]") as dialog:
+    with opened_dialog(translate("export"), "w-[32rem]") as dialog:
         kinds = {name: translate(f"export_{name}") for name in (*EXPORT_FORMATS, DATASET, LOG)}
         kind = ui.select(kinds, value="page", label=translate("format")).classes("w-full").props("outlined")
-        only = ui.checkbox(translate("accepted_only"), value=True).props("dense")
+        left_out = session.store.counts()[State.READ]
+        unaccepted = ui.radio({}, value=None).props("dense")
+
+        def offer_unaccepted() -> None:
+            marks = "mark" if kind.value in DOCUMENTS else "doubt" if kind.value in WITH_CONFIDENCES else "include"
+            choices = {name: translate(f"unaccepted_{name}", lines=left_out) for name in ("omit", marks)}
+            unaccepted.set_options(choices, value=unaccepted.value if unaccepted.value in choices else "omit")
+            unaccepted.set_visibility(left_out > 0 and kind.value not in {DATASET, LOG})
+
+        offer_unaccepted()
+        kind.on_value_change(offer_unaccepted)
         folders = {name: str(session.work / "exports" / name) for name in kinds}
         folder = ui.input(translate("folder"), value=folders["page"]).classes("w-full").props("outlined")
         # A folder of one's own stays.
         kind.on_value_change(lambda: folder.value in folders.values() and folder.set_value(folders[kind.value]))
-        button = _add_buttons(dialog, translate("write"), translate("cancel"))
+        with ui.row():
+            buttons = [ui.button(translate(name)).props("no-caps") for name in ("download", "write")]
+            buttons[1].props("outline")
+            ui.button(translate("cancel"), on_click=dialog.close).props("flat no-caps")
 
-        async def write() -> None:
+        async def write(button: ui.button, *, is_download: bool) -> None:
+            out = folders[kind.value] if is_download else folder.value
             with disabled(button):
                 try:
-                    report = await run.io_bound(session.export, kind.value, folder.value, accepted_only=only.value)
+                    only = unaccepted.value == "omit"
+                    report = await run.io_bound(session.export, kind.value, out, accepted_only=only)
+                    file = await run.io_bound(pack, report.out) if is_download and report is not None else None
                 except DsocrError as error:
                     notify_error(error)
                     return
@@ -100,15 +132,29 @@ def open_export_dialog(session: Session, translate: Translate) -> None:
             for left in report.skipped:
                 ui.notify(f"{left.where}: {left.message}", type="warning")
             dialog.close()
+            if file is not None:
+                ui.download.file(file, f"{safe_stem(session.name)}-{file.name}")
             summary = translate("written", pages=report.pages, texts=report.texts, out=report.out)
             ui.notify(summary if report.pages else str(report.out), type="positive", timeout=8000)
 
-        button.on_click(write)
+        for button in buttons:
+            button.on_click(partial(write, button, is_download=button is buttons[0]))
+
+
+def pack(folder: Path) -> Path:
+    """The only file of an export, or a ZIP file of all of them, beside the folder. Raises DataError if it cannot."""
+    if folder.is_file():
+        return folder
+    files = [path for path in folder.iterdir() if path.name != CONVERSION_FILE]
+    if len(files) == 1 and files[0].is_file():
+        return files[0]
+    with explain_disk_errors(folder):
+        return Path(shutil.make_archive(str(folder), "zip", folder))
 
 
 def open_help_dialog(translate: Translate) -> None:
     """Show all keys."""
-    with _opened_dialog(translate("keys"), "w-[48rem]") as dialog:
+    with opened_dialog(translate("keys"), "w-[48rem]") as dialog:
         with ui.grid(columns="fit-content(45%) 1fr").classes("gap-x-6 gap-y-1 items-baseline"):
             for keys, name in KEYS:
                 with ui.row().classes("gap-1"):
@@ -120,7 +166,7 @@ def open_help_dialog(translate: Translate) -> None:
 
 def open_note_dialog(line: StoredLine, translate: Translate, save: Callable[[str], None]) -> None:
     """Ask for a remark on a line."""
-    with _opened_dialog(translate("note_of"), "w-[32rem]", has_title=False) as dialog:
+    with opened_dialog(translate("note_of"), "w-[32rem]", has_title=False) as dialog:
         note = ui.textarea(translate("note_of"), value=line.note).classes("w-full").props("outlined autofocus")
 
         def close() -> None:
@@ -132,7 +178,7 @@ def open_note_dialog(line: StoredLine, translate: Translate, save: Callable[[str
 
 def open_name_dialog(name: str, translate: Translate, save: Callable[[str], None]) -> None:
     """Ask for the name of whoever works in this window."""
-    with _opened_dialog(translate("your_name"), "w-96", has_title=False) as dialog:
+    with opened_dialog(translate("your_name"), "w-96", has_title=False) as dialog:
         field = ui.input(translate("your_name"), value=name).classes("w-full").props("outlined autofocus maxlength=60")
         ui.label(translate("why_name")).classes("text-sm text-slate-600 dark:text-slate-300")
 
@@ -153,7 +199,7 @@ def open_search_dialog(
     replace: Callable[[Sequence[Hit], str], None],
 ) -> None:
     """Find a text on all pages, show where, and replace it."""
-    with _opened_dialog(translate("search"), "gap-2 w-[56rem]") as dialog:
+    with opened_dialog(translate("search"), "gap-2 w-[56rem]") as dialog:
         with ui.row().classes("w-full gap-3 items-center"):
             sought = ui.input(translate("find")).classes("grow").props("outlined dense autofocus")
             replacement = ui.input(translate("replace_with")).classes("grow").props("outlined dense")

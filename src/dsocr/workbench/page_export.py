@@ -35,6 +35,7 @@ from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRe
 EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv", *DOCUMENTS, *TARGETS)
 """The formats that keep lines on their pages, documents of all texts, and rows of registers."""
 
+WITH_CONFIDENCES = ("page", "page-2013", "alto")
 _ROOT_BY_FORMAT = {"page": "PcGts", "alto": "alto"}
 _MIN_PAGES_TO_SPLIT = 5
 _KEPT_SHARE = 0.15
@@ -71,7 +72,8 @@ def export(
 
     A page that came as ALTO or PAGE and is exported as that keeps its file, in which changed texts are replaced; with
     `accepted_only` only accepted ones, and those removed from unreadable lines. In all other files lines without
-    an (accepted) text are empty. Raises DataError if `out` holds something else than an earlier export.
+    an (accepted) text are empty. In documents, texts that nobody accepted end in `[?]`. Raises DataError if `out` holds
+    something else than an earlier export.
     """
     target = target_format(to)
     require_free_conversion(out, archive.root, overwrite=overwrite)
@@ -92,6 +94,8 @@ def export(
             if filled is None:
                 if accepted_only:
                     lines = [line if line.state is State.ACCEPTED else replace(line, text="") for line in lines]
+                elif target.name in DOCUMENTS:
+                    lines = [_marked(line) if line.state is State.READ and line.text else line for line in lines]
                 rest.append((page, lines, regions))
                 continue
             content, texts = filled
@@ -240,6 +244,10 @@ def _fill_file(
         message = f"its file cannot be filled, so a new one is written: {error.message}"
         notes.skip(Skipped(SkipReason.BAD_SOURCE, page.markup, message))
         return None
+
+
+def _marked(line: StoredLine) -> StoredLine:
+    return replace(line, text=f"{line.text}[?]")
 
 
 def _note_losses(pages: Sequence[Shapes], target: Format, notes: SourceReport) -> None:

@@ -2,13 +2,15 @@
 
 import hmac
 import logging
-import secrets
 import signal
 import sys
+import threading
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
 from typing import Literal
 
-from fastapi import Response
+from fastapi import Request, Response
 from nicegui import app, ui
 from nicegui.language import Language as Tag
 from starlette.requests import HTTPConnection
@@ -18,9 +20,10 @@ from starlette.websockets import WebSocketClose
 
 from dsocr.errors import DsocrError
 from dsocr.io.processes import SIGNALS, handling
-from dsocr.language import Language
+from dsocr.language import Language, preferred_language
 from dsocr.server.access import AccessMiddleware
 from dsocr.workbench.session import Session
+from dsocr.workbench.start_page import Projects, StartPage
 from dsocr.workbench.window import Window
 
 HOST = "127.0.0.1"
@@ -28,23 +31,48 @@ ANY = "0.0.0.0"  # noqa: S104 - only where somebody asks for it, and with a toke
 _COOKIE = "dsocr_token"
 
 
+class Desk:
+    """The session that the windows show; the start page opens another, and closes the one before."""
+
+    def __init__(self, opened: Callable[[Path], AbstractContextManager[Session]]) -> None:
+        self.session: Session | None = None
+        self._opened = opened
+        self._source: Path | None = None
+        self._stack = ExitStack()
+        self._lock = threading.Lock()
+
+    def open(self, source: Path) -> Session:
+        """Open a source unless it is open. Raises DataError or RunError if it cannot be opened."""
+        with self._lock:
+            if self.session is None or self._source != source:
+                self.close()
+                self.session, self._source = self._stack.enter_context(self._opened(source)), source
+            return self.session
+
+    def close(self) -> None:
+        """Close what is open; its windows go to the start page."""
+        self.session = None
+        self._stack.close()
+
+
 def serve(
-    session: Session,
+    desk: Desk,
     *,
-    language: Language,
+    language: Language | None,
     port: int,
     show: bool,
+    secret: str,
+    projects: Projects | None = None,
     host: str = HOST,
     token: str | None = None,
     names: Collection[str] = (),
 ) -> None:
     """Serve until Ctrl-C (KeyboardInterrupt) or another signal (SystemExit).
 
-    With a `token`, browsers must have opened the page with `?token=...` once. `names` are a proxy's host names.
+    With a `token`, browsers must have opened the page with `?token=...` once. `names` are a proxy's host names, the
+    `secret` signs cookies. With `projects` there is a start page. The browser chooses the `language` if it is None.
     """
-    secret = session.store.setting("secret") or secrets.token_hex(32)
-    session.store.set_setting("secret", secret)
-    _add_routes(session, language)
+    _add_routes(desk, language, projects)
     if token is not None:
         app.add_middleware(TokenMiddleware, token=token, secret=secret)
     app.add_middleware(AccessMiddleware, hosts=None if host == ANY else {"localhost", HOST, *names})
@@ -94,9 +122,16 @@ class TokenMiddleware:
             await WebSocketClose(1008, "invalid_token")(scope, receive, send)
 
 
-def _add_routes(session: Session, default: Language) -> None:
+def _add_routes(desk: Desk, fixed: Language | None, projects: Projects | None) -> None:
+    @app.get("/")
+    def choose_language(request: Request) -> RedirectResponse:
+        language = fixed or preferred_language(request.headers.get("accept-language", ""))
+        return RedirectResponse(request.url.replace(path=f"/{language}"))
+
     @app.get("/picture/{kind}/{number}")
     def picture(kind: Literal["page", "line", "thumbnail"], number: int, width: int = 0) -> Response:
+        if (session := desk.session) is None:
+            return Response("no scans are open", status_code=404, media_type="text/plain")
         try:
             match kind:
                 case "page":
@@ -111,19 +146,28 @@ def _add_routes(session: Session, default: Language) -> None:
 
     @app.get("/pages.json")
     def pages() -> list[tuple[int, str, int, int]]:
+        if (session := desk.session) is None:
+            return []
         progress = session.store.progress()
         return [(number, page.name, *progress.get(number, (0, 0))) for number, page in session.pages.items()]
 
-    def open_window(language: Language) -> Callable[[str], None]:
-        def show(at: str = "") -> None:
-            Window(session, language, str(app.storage.browser["id"]), at=at).show()
+    def add_pages(language: Language, tag: Tag) -> None:
+        @ui.page(f"/{language}", language=tag)
+        def window(at: str = "") -> RedirectResponse | None:
+            if (session := desk.session) is None:
+                return RedirectResponse(f"/{language}/start")
+            ui.page_title(f"{session.name} - dsocr")
+            Window(session, language, str(app.storage.browser["id"]), at=at, has_start=projects is not None).show()
+            return None
 
-        return show
+        if projects is not None:
 
-    tags: dict[Language, Tag] = {"en": "en-US", "ru": "ru"}
-    windows: dict[str, Language] = {"/": default, "/en": "en", "/ru": "ru"}
-    for path, language in windows.items():
-        ui.page(path, title=f"{session.name} - dsocr", language=tags[language])(open_window(language))
+            @ui.page(f"/{language}/start", title="DSOCR-HW", language=tag)
+            def start() -> None:
+                StartPage(desk.open, projects, language).show()
+
+    add_pages("en", "en-US")
+    add_pages("ru", "ru")
 
 
 def _is_relevant(record: logging.LogRecord) -> bool:

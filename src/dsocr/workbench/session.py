@@ -133,6 +133,7 @@ class Session:
     only: Mapping[int, ListedText] = field(default_factory=dict)
     audited: int = 0
     is_shared: bool = False
+    is_closed: bool = False
     calibration: Calibration | None = None
     finder: PageFinder | None = None
     reader: BackgroundReader | None = None
@@ -178,6 +179,7 @@ class Session:
 
     def close(self) -> None:
         """Stop what is done in the background; a run that is being trained writes a checkpoint first."""
+        self.is_closed = True
         if self.finder is not None:
             self.finder.stop()
         if self.learner is not None:

@@ -19,6 +19,7 @@ from dsocr.workbench.dialogs import (
     open_name_dialog,
     open_note_dialog,
     open_search_dialog,
+    set_colours,
 )
 from dsocr.workbench.line_field import GAPS, MARKS, Action, LineField, label_of, load_keyboard
 from dsocr.workbench.page_changes import (
@@ -44,8 +45,11 @@ _TARGETS = (0.05, 0.02, 0.01, 0.005)
 class Window:
     """The content of one browser tab, first the line at a place of the source. Each tab undoes only its own changes."""
 
-    def __init__(self, session: Session, language: Language, visitor: str, *, at: str = "") -> None:
+    def __init__(
+        self, session: Session, language: Language, visitor: str, *, at: str = "", has_start: bool = False
+    ) -> None:
         self._session = session
+        self._has_start = has_start
         self._store = session.store
         self._language = language
         self._visitor = visitor
@@ -71,12 +75,8 @@ class Window:
 
     def show(self) -> None:
         """Add the content to the page."""
-        ui.colors(primary="#1d4ed8", dark="#1e293b")  # white text on them is legible, unlike on the default primary
-        ui.add_css(".body--light .nicegui-link { color: #1d4ed8; }")
+        set_colours()
         ui.add_css(DOUBT_COLOURS)
-        # but as text on a dark background it is not
-        ui.add_css(".body--dark :is(.text-primary, .q-field, .nicegui-link) { --q-primary: #93c5fd; color: #93c5fd; }")
-        ui.query("body").classes("bg-slate-100 dark:bg-slate-900")
         # on a wide screen everything fits the window, and its parts scroll; on a narrow one the window scrolls
         ui.query(".nicegui-content").classes("p-3 gap-2 lg:h-screen lg:overflow-hidden")
         # the image of another line must not stay beside the text of this one while its own is loaded
@@ -115,13 +115,15 @@ class Window:
                 with train:
                     self._training_plan = ui.tooltip()
             with ui.button(icon="menu").props(f'flat dense aria-label="{self._t("menu")}"'), ui.menu():
-                actions = {
+                actions: dict[str, Callable[[], object]] = {
                     "search": self._search,
                     "your_name": lambda: open_name_dialog(
                         self._name, self._t, partial(self._store.name_person, self._visitor)
                     ),
                     "keys": lambda: open_help_dialog(self._t),
                 }
+                if self._has_start:
+                    actions["start_page"] = lambda: ui.navigate.to(f"/{self._language}/start")
                 for word, action in actions.items():
                     ui.menu_item(self._t(word), action).props("role=menuitem")
             name, address = ("English", "/en") if self._language == "ru" else ("Русский", "/ru")
@@ -323,6 +325,9 @@ class Window:
 
     async def _poll(self) -> None:
         """Show changes by other people and the model; drafts stay."""
+        if self._session.is_closed:
+            ui.navigate.to("/")
+            return
         await self._show_status()
         if self._store.stamp() == self._stamp:
             return
