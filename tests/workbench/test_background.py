@@ -27,6 +27,7 @@ from dsocr.workbench.background import (
     PageFinder,
     TrainingStatus,
     find_training_config,
+    learnt_run,
 )
 from dsocr.workbench.page_export import export_dataset
 from dsocr.workbench.session import Session
@@ -349,7 +350,7 @@ def test_what_reads_a_page_that_was_not_learnt_best_reads_the_rest(
         least=1,
     )
     learner.is_on = True
-    seen = []
+    seen, learnt = [], []
     for number in range(len(runs)):
         monkeypatch.setattr(store, "counts", lambda: {State.ACCEPTED: 100 * 2**number})  # noqa: B023 - used at once
         learner.step()
@@ -358,5 +359,7 @@ def test_what_reads_a_page_that_was_not_learnt_best_reads_the_rest(
         assert learner.lesson is not None
         assert (learner.lesson.lines, learner.lesson.same_pages) == (7, False)
         seen.append((learner.lesson.is_better, learner.lesson.is_worse))
+        learnt.append(learnt_run(store))
+    assert learnt == [tmp_path / "work" / "run-1"] * 2 + [None] * 3, "the next start of the workbench reads with it"
     assert seen == [(True, False), (False, False), (False, True), (False, True), (False, True)]
     assert used == [runs["run-1"], first], "what is in use already is not loaded again"

@@ -28,9 +28,9 @@ def test_sources_are_remembered_the_latest_first(tmp_path: Path) -> None:
     assert again.secret == projects.secret
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"recent": 3}', '{"recent": [3, null]}', "\ufffd{"])
-def test_a_damaged_list_is_forgotten(tmp_path: Path, content: str) -> None:
-    (tmp_path / "workbench.json").write_text(content, encoding="utf-8")
+@pytest.mark.parametrize("content", [b"", b"secret", b"secret\n\nnowhere", b"\xff\xfe\n\xff"])
+def test_a_damaged_list_is_forgotten(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "recent.txt").write_bytes(content)
     assert Projects(tmp_path).recent() == []
 
 

@@ -80,6 +80,7 @@ def open_workbench(
         Learner,
         PageFinder,
         find_training_config,
+        learnt_run,
         load_reader,
     )
     from dsocr.workbench.session import Session
@@ -125,7 +126,8 @@ def open_workbench(
             load = partial(load_reader, store=store, archive=archive, script=script)
             if reads is not None:
                 session.calibration = Calibration.load(reads.adapter)
-                session.reader = BackgroundReader(store, archive, partial(load, reads))
+                learnt = learnt_run(store)
+                session.reader = BackgroundReader(store, archive, partial(load, RunFolder(learnt) if learnt else reads))
                 session.reader.start()
             stack.callback(session.close)
 

@@ -325,6 +325,14 @@ class BackgroundTraining:
 
 _POLL_SECONDS = 2.0
 _NEW_SHARE, _LEAST_NEW = 0.2, 10
+_LEARNT = "learnt"
+"""The setting of a store with the run that reads, as it learnt from accepted lines and was better than the first."""
+
+
+def learnt_run(store: CorrectionStore) -> Path | None:
+    """The run that learnt from the accepted lines, if it was adopted and is still there."""
+    run = Path(store.setting(_LEARNT) or "-")
+    return run if run.is_dir() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,10 +374,13 @@ class Learner:
     lesson: Lesson | None = None
     error: str | None = None
     _learnt_from: int = 0
-    _is_adopted: bool = False
     _pending: Path | None = None
     _stopping: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        if learnt_run(self.store) is not None:
+            self._learnt_from = self.store.counts()[State.ACCEPTED]
 
     @property
     def is_on(self) -> bool:
@@ -422,10 +433,10 @@ class Learner:
                 self.error = None
                 self.lesson = self._judge(run)
                 if self.lesson.is_better:
-                    self._is_adopted = True
+                    self.store.set_setting(_LEARNT, str(run))
                     self.adopt(lambda: self.load(run))
-                elif self.lesson.is_worse and self._is_adopted and self.first is not None:
-                    self._is_adopted = False
+                elif self.lesson.is_worse and learnt_run(self.store) is not None and self.first is not None:
+                    self.store.set_setting(_LEARNT, "")
                     self.adopt(self.first)
         elif self.is_on and accepted >= self.wanted():
             self._learnt_from = accepted  # a run that cannot start is not tried again at once

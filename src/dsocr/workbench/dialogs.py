@@ -1,10 +1,14 @@
 """The dialogs of a workbench."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from html import escape
+from importlib import invalidate_caches
+from importlib.util import find_spec
 from pathlib import Path
 
 from nicegui import run, ui
@@ -150,6 +154,32 @@ def pack(folder: Path) -> Path:
         return files[0]
     with explain_disk_errors(folder):
         return Path(shutil.make_archive(str(folder), "zip", folder))
+
+
+def has_training() -> bool:
+    """Whether the packages that train are installed."""
+    return find_spec("torch") is not None
+
+
+def open_install_dialog(translate: Translate) -> None:
+    """Offer to install what training needs."""
+    with opened_dialog(translate("install"), "w-[32rem]") as dialog:
+        ui.label(translate("install_why"))
+        button = _add_buttons(dialog, translate("install"), translate("cancel"))
+
+        async def install() -> None:
+            command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "dsocr-hw[train]"]
+            with disabled(button):
+                button.set_text(translate("installing"))
+                done = await run.io_bound(subprocess.run, command, capture_output=True, text=True)
+            dialog.close()
+            invalidate_caches()
+            if has_training():
+                ui.notify(translate("installed"), type="positive", timeout=8000)
+            elif done is not None:
+                ui.notify(translate("not_installed", error=done.stderr.strip()[-300:]), type="negative", timeout=0)
+
+        button.on_click(install)
 
 
 def open_help_dialog(translate: Translate) -> None:

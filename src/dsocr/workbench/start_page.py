@@ -1,6 +1,5 @@
 """The page for whoever starts without a terminal: choose a folder, drop scans, go on with an earlier project."""
 
-import json
 import secrets
 import shutil
 import sys
@@ -8,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from nicegui import run, ui
 from nicegui.elements.upload_files import FileUpload
@@ -39,28 +37,22 @@ class Projects:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._file = folder / "workbench.json"
-        try:
-            kept = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # the first start, or a damaged list, which is worth nothing
-            kept = {}
-        self._kept: dict[str, Any] = kept if isinstance(kept, dict) else {}
-        self.secret = str(self._kept.setdefault("secret", secrets.token_hex(32)))
+        self._file = folder / "recent.txt"
+        kept = self._file.read_text(encoding="utf-8", errors="replace").splitlines() if self._file.is_file() else []
+        self.secret, *self._recent = kept or [secrets.token_hex(32)]
         """Signs the cookies by which a browser's visitor is known again."""
 
     def recent(self) -> list[Path]:
         """The sources that are still there, the latest first."""
-        paths = self._kept.get("recent")
-        return [path for path in map(Path, filter(_is_text, paths if isinstance(paths, list) else ())) if path.exists()]
+        return [path for path in map(Path, filter(None, self._recent)) if path.exists()]
 
     def remember(self, source: Path) -> None:
         """Put a source first, for this start and the next ones."""
-        others = [path for path in self.recent() if path != source]
-        self._kept["recent"] = [str(path) for path in (source, *others)][:_KEPT]
+        others = [str(path) for path in self.recent() if path != source]
+        self._recent = [str(source.absolute()), *others][:_KEPT]
         with explain_disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._file.touch(0o600)
-            write_file(self._file, json.dumps(self._kept, ensure_ascii=False, indent=1))
+            write_file(self._file, "\n".join([self.secret, *self._recent]))
 
     def new_folder(self, name: str) -> Path:
         """Make a folder of that name, or with a number after it if there is one. Raises DataError if it cannot."""
@@ -80,10 +72,6 @@ class Projects:
             for image in sorted(shipped_path("examples/copiste/jpg").iterdir())[:_EXAMPLE_PAGES]:
                 shutil.copy(image, folder)
         return folder
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 class StartPage:

@@ -13,9 +13,11 @@ from dsocr.language import Language, localized
 from dsocr.workbench.archive import detect_outlines
 from dsocr.workbench.dialogs import (
     disabled,
+    has_training,
     notify_error,
     open_export_dialog,
     open_help_dialog,
+    open_install_dialog,
     open_name_dialog,
     open_note_dialog,
     open_search_dialog,
@@ -134,7 +136,7 @@ class Window:
             self._outlook = ui.label()
             if (learner := self._session.learner) is not None:
                 self._learning_switch = ui.switch(self._t("learn"), value=learner.is_on).props("dense")
-                self._learning_switch.on_value_change(lambda event: setattr(learner, "is_on", bool(event.value)))
+                self._learning_switch.on_value_change(lambda event: self._let_learn(on=bool(event.value)))
             self._advice = ui.label().classes("font-semibold").props('role="status"')
             self._learn_now = ui.button(self._t("learn_now"), icon="school")
             self._learn_now.on_click(lambda: self._learning_switch.set_value(True))
@@ -295,7 +297,7 @@ class Window:
         if (learner := self._session.learner) is not None:
             if learner.error:
                 yield self._t("learning_failed", error=learner.error)
-            if learner.is_on:
+            if learner.is_on and not learner.is_learning:
                 yield self._t("learn_waits", wanted=learner.wanted())
         training = self._session.training
         if training is None or (status := training.status()) is None:
@@ -540,8 +542,17 @@ class Window:
 
     # Training
 
+    def _let_learn(self, *, on: bool) -> None:
+        if (learner := self._session.learner) is not None:
+            learner.is_on = on and has_training()
+            if learner.is_on != on:
+                self._learning_switch.set_value(False)
+                open_install_dialog(self._t)
+
     async def _train(self, button: ui.button) -> None:
-        if (training := self._session.training) is not None:
+        if not has_training():
+            open_install_dialog(self._t)
+        elif (training := self._session.training) is not None:
             with self._showing_errors(), disabled(button):
                 plan = self._plan()
                 await run.io_bound(training.start)
