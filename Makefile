@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow faults engines test-wheel newest check format docs clean
+.PHONY: setup demo test test-slow faults engines test-wheel newest check format docs release clean
 
 setup: .venv/.installed
 
@@ -64,5 +64,9 @@ docs: setup
 	$(BIN)/python tools/write_reference.py
 	$(BIN)/python -m zensical build --strict
 
+# dist/dsocr-hw-VERSION.zip: people unpack it and open Start.cmd or start.sh, without a terminal.
+release: setup
+	$(BIN)/python tools/release.py
+
 clean:
-	rm -rf .venv .venv-newest .venv-engines site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-newest .venv-engines .venv-workbench dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from release import pack
+
 pytestmark = [pytest.mark.wheel, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[1]
@@ -72,3 +74,13 @@ def test_the_wheel_trains_and_transcribes_where_no_checkout_is(wheel: Path, tmp_
     run(scripts / "dsocr", "train", shipped.parents[1] / "configs" / "demo.yaml", *options, where=place)
     run(scripts / "dsocr", "transcribe", "run", page, "-o", "page.txt", where=place)
     assert len((place / "page.txt").read_text(encoding="utf-8").split()) > 20
+
+
+def test_the_release_installs_and_starts_beside_its_files(wheel: Path, tmp_path: Path) -> None:
+    place = tmp_path / "Архив Иванова"
+    with zipfile.ZipFile(pack(wheel, tmp_path)) as archive:
+        archive.extractall(place)
+    (folder,) = place.iterdir()
+    command = [folder / "Start.cmd"] if os.name == "nt" else ["sh", folder / "start.sh"]
+    assert "workbench" in run(*command, "--help", where=tmp_path)
+    assert (folder / ".venv-workbench").is_dir()
