@@ -5,6 +5,7 @@ python tools/release.py
 
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -34,12 +35,12 @@ def pack(wheel: Path, out: Path) -> Path:
 def main() -> None:
     """Build the wheel and pack it."""
     out = ROOT / "dist"
-    for wheel in out.glob("*.whl"):
-        wheel.unlink()
-    command: list[str | Path] = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out]
-    subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603
-    (wheel,) = out.glob("*.whl")
-    print(pack(wheel, out))
+    out.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+        subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603
+        (wheel,) = Path(folder).iterdir()
+        print(pack(wheel, out))
 
 
 if __name__ == "__main__":
