@@ -25,13 +25,7 @@ call :try py -3
 call :try python
 call :try python3
 if not defined PYTHON goto no_python
-echo.
-echo Установка DSOCR-HW в папку .venv-workbench рядом с этим файлом. Она нужна один раз.
-echo Требуется сеть. Обычно установка занимает одну-две минуты. Не закрывайте окно.
-echo.
-echo Installing DSOCR-HW into the folder .venv-workbench beside this file. This is needed once.
-echo It uses the network and usually takes a minute or two. Keep this window open.
-echo.
+call :announce
 %PYTHON% -m venv --clear ".venv-workbench"
 if not "%ERRORLEVEL%"=="0" goto not_installed
 ".venv-workbench\Scripts\python.exe" -m pip install --disable-pip-version-check --constraint "constraints.txt" %EDITABLE% "%PACKAGE%[workbench]"
@@ -49,6 +43,17 @@ exit /b 0
 if defined PYTHON exit /b 0
 %* -c "import sys; sys.exit(sys.version_info < (3, 11))" >nul 2>&1
 if "%ERRORLEVEL%"=="0" set "PYTHON=%*"
+exit /b 0
+
+rem ASCII only above: cmd can lose its place in a batch file after letters that take several bytes.
+:announce
+echo.
+echo Установка DSOCR-HW в папку .venv-workbench рядом с этим файлом. Она нужна один раз.
+echo Требуется сеть. Обычно установка занимает одну-две минуты. Не закрывайте окно.
+echo.
+echo Installing DSOCR-HW into the folder .venv-workbench beside this file. This is needed once.
+echo It uses the network and usually takes a minute or two. Keep this window open.
+echo.
 exit /b 0
 
 :incomplete
