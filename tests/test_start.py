@@ -126,4 +126,4 @@ def test_the_release_has_what_a_start_needs(tmp_path: Path) -> None:
     assert {name.name for name, mode in modes.items() if mode & 0o111} == {"start.sh"}
     for text in texts:
         assert text.startswith(b"\xef\xbb\xbf")
-        assert text.count(b"\n") == text.count(b"\r\n") <= 31
+        assert text.count(b"\n") == text.count(b"\r\n") <= 30
