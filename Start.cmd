@@ -28,12 +28,14 @@ if not defined PYTHON goto no_python
 call :announce
 %PYTHON% -m venv --clear ".venv-workbench"
 if not "%ERRORLEVEL%"=="0" goto not_installed
-".venv-workbench\Scripts\python.exe" -m pip install --disable-pip-version-check --constraint "constraints.txt" %EDITABLE% "%PACKAGE%[workbench]"
+".venv-workbench\Scripts\python.exe" -m pip install --disable-pip-version-check --constraint "constraints.txt" %EDITABLE% "%PACKAGE%[workbench,documents]"
 if not "%ERRORLEVEL%"=="0" goto not_installed
 copy /y "constraints.txt" "%MARKER%" >nul
 if not exist "%MARKER%" goto not_installed
 
 :start
+rem The window can install what training needs, in these versions; a path with blanks would be several for pip.
+set "PIP_CONSTRAINT=constraints.txt"
 rem Not Scripts\dsocr.exe: it stops working when the folder is moved or renamed.
 ".venv-workbench\Scripts\python.exe" -m dsocr workbench %*
 if not "%ERRORLEVEL%"=="0" goto stopped

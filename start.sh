@@ -47,7 +47,7 @@ It uses the network and usually takes a minute or two.
 '
     "$python" -m venv --clear .venv-workbench &&
         .venv-workbench/bin/python -m pip install --disable-pip-version-check \
-            --constraint constraints.txt $editable "${package}[workbench]" &&
+            --constraint constraints.txt $editable "${package}[workbench,documents]" &&
         echo "$stamp" >"$marker" ||
         fail 'Установка не удалась, причина указана выше. Нужны доступ к сети и право записи в эту папку.
 Чтобы повторить установку, запустите start.sh ещё раз.
@@ -56,5 +56,7 @@ The installation failed for the reason above. It needs the network and write acc
 Run start.sh again to retry.'
 fi
 
+# The window can install what training needs, in these versions; a path with blanks would be several for pip.
+export PIP_CONSTRAINT=constraints.txt
 # Not bin/dsocr: it stops working when the folder is moved or renamed.
 exec .venv-workbench/bin/python -m dsocr workbench "$@"
