@@ -28,7 +28,7 @@ if not defined PYTHON goto no_python
 call :announce
 %PYTHON% -m venv --clear ".venv-workbench"
 if not "%ERRORLEVEL%"=="0" goto not_installed
-".venv-workbench\Scripts\python.exe" -m pip install --disable-pip-version-check --constraint "constraints.txt" %EDITABLE% "%PACKAGE%[workbench,documents]"
+".venv-workbench\Scripts\python.exe" -m pip install --disable-pip-version-check --constraint "constraints.txt" %EDITABLE% "%PACKAGE%[workbench,documents,heic]"
 if not "%ERRORLEVEL%"=="0" goto not_installed
 copy /y "constraints.txt" "%MARKER%" >nul
 if not exist "%MARKER%" goto not_installed

@@ -47,7 +47,7 @@ It uses the network and usually takes a minute or two.
 '
     "$python" -m venv --clear .venv-workbench &&
         .venv-workbench/bin/python -m pip install --disable-pip-version-check \
-            --constraint constraints.txt $editable "${package}[workbench,documents]" &&
+            --constraint constraints.txt $editable "${package}[workbench,documents,heic]" &&
         echo "$stamp" >"$marker" ||
         fail 'Установка не удалась, причина указана выше. Нужны доступ к сети и право записи в эту папку.
 Чтобы повторить установку, запустите start.sh ещё раз.

@@ -77,7 +77,7 @@ def start(folder: Path, pythons: dict[str, int], pip: int = 0) -> tuple[int, lis
 
 VENV = "-m venv --clear .venv-workbench"
 INSTALL = "python -m pip install --disable-pip-version-check --constraint constraints.txt"
-WHEEL = f"{INSTALL} dsocr_hw-1.0-py3-none-any.whl[workbench,documents]"
+WHEEL = f"{INSTALL} dsocr_hw-1.0-py3-none-any.whl[workbench,documents,heic]"
 WORKBENCH = "python -m dsocr workbench"
 
 
@@ -103,7 +103,7 @@ class TestStartSh:
 
     def test_a_clone_installs_itself(self, folder: Path) -> None:
         (folder / "pyproject.toml").touch()
-        assert start(folder, {"python3": 0})[1][1] == f"{INSTALL} --editable .[workbench,documents]"
+        assert start(folder, {"python3": 0})[1][1] == f"{INSTALL} --editable .[workbench,documents,heic]"
 
     def test_an_archive_that_was_not_unpacked_whole_is_refused(self, folder: Path) -> None:
         (folder / "dsocr_hw-1.0-py3-none-any.whl").unlink()
