@@ -79,7 +79,7 @@ def test_order_by_doubt_and_export(window: Page, served: Served) -> None:
     press(window.get_by_label(FIELD), "Enter", TEXTS[0][1])
     window.get_by_role("button", name="Export").click()
     window.get_by_role("button", name="Save to the folder").click()
-    expect(window.get_by_text("Pages: 2, lines with text: 4")).to_be_visible()
+    expect(window.get_by_text("2 pages, 4 lines with text")).to_be_visible()
     out = served.work / "exports" / "page"
     lines = [line.text for image in read_page(out) if isinstance(image, document.Page) for line in image.lines]
     assert lines == ["выгруженная строка", *TEXTS[0][1:], *TEXTS[1]]
