@@ -72,7 +72,7 @@ def test_a_dataset_is_prepared_checked_converted_and_scored(dataset: Path, tmp_p
 )
 def test_what_needs_an_extra_names_what_to_type(words: list[str], use: str, dataset: Path, tmp_path: Path) -> None:
     _, message = dsocr(*(word.format(data=dataset, out=tmp_path / "out") for word in words), code=2)
-    extra = "documents" if use == "Parquet" else "train"
+    extra = "parquet" if use == "Parquet" else "train"
     assert f"{use} needs" in message
     assert f'pip install "dsocr-hw[{extra}]"' in message
 

@@ -12,5 +12,5 @@ def __getattr__(name: str) -> Any:
     try:
         package, _, _ = map(import_module, ("pyarrow", "pyarrow.compute", "pyarrow.parquet"))
     except ModuleNotFoundError as error:
-        raise not_installed("Parquet", "pyarrow", "documents") from error
+        raise not_installed("Parquet", "pyarrow", "parquet") from error
     return getattr(package, name)
